@@ -1,8 +1,10 @@
 """Laws of all registered tasks: their texts and numbers, their examples, their dials."""
 
 import inspect
+import itertools
 import math
 import re
+from hashlib import blake2b
 from typing import get_args
 
 import numpy as np
@@ -11,33 +13,35 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from random_tasks import configured, every_task, limits, parts, seeded, smallest_task
+from random_tasks import (
+    configured,
+    every_task,
+    limits,
+    parts,
+    seeded,
+    smallest_task,
+    smallest_value,
+)
 from scipy.stats import chisquare
 from searching import briefly
 
+from attnkit.examples import load_example
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.tasks import FAMILIES, NOTHING, TASKS
-from attnkit.tasks.base import NAMES, is_held_out
+from attnkit.tasks.base import is_held_out
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.phonebook import Phonebook
+from attnkit.training.data import TrainingData, draw_probe, held_out_examples
 from attnkit.variants.size import Size
-
-# Texts and numbers
-
-
-def test_tasks_are_listed_by_family_under_names_of_their_own():
-    """Names and titles are unique, and families keep their order."""
-    assert all(name == cls.name for name, cls in TASKS.items())
-    assert len({cls.title for cls in TASKS.values()}) == len(TASKS)
-    shown = [FAMILIES.index(cls.family) for cls in TASKS.values()]
-    assert shown == sorted(shown)
-    assert len(set(NAMES)) == len(NAMES) == 64
 
 
 @every_task
 def test_a_task_and_its_dials_say_what_they_are(cls):
     """Settings are written flat, so no dial collides; overrides and the full size are allowed."""
+    assert TASKS[cls.name] is cls
+    assert [one for one in TASKS.values() if one.title == cls.title] == [cls]
+    assert sorted(TASKS.values(), key=lambda one: FAMILIES.index(one.family)) == [*TASKS.values()]
     for name, info in cls.model_fields.items():
         assert info.title, name
         assert info.description.endswith("."), name
@@ -55,46 +59,41 @@ def test_a_task_and_its_dials_say_what_they_are(cls):
     assert (full_size(cls.name) == Experiment(task=cls.name)) == (not cls.full_size)
 
 
-def refusals(task):
-    """Yield the errors of tasks that differ from this one by one whole number, and their dials."""
-    for name, info in type(task).model_fields.items():
-        if info.annotation is int:
-            known = limits(info)
-            step = known.get("multiple_of", 1)
-            low = math.ceil(known["ge"] / step) * step
-            for value in range(low, min(known["le"], low + 99) + 1, step):
-                dials = {**task.model_dump(), name: value}
-                try:
-                    type(task)(**dials)
-                except ValidationError as error:
-                    yield error.errors(), dials
+def problem_of(cls, dials):
+    """Return what the error about these dials says; nothing if they are allowed."""
+    try:
+        cls(**dials)
+    except ValidationError as error:
+        (problem,) = error.errors()
+        return problem["ctx"]
+    return {"field": None}
 
 
 @every_task
 def test_dials_that_disagree_are_told_the_nearest_value_allowed(cls):
     """The limit that an error tells is not refused for the same reason, and one beyond it is."""
-    for start in (cls(), smallest_task(cls)):
-        for (problem,), dials in refusals(start):
-            field, value, allowed = (problem["ctx"][key] for key in ("field", "value", "allowed"))
-            assert dials[field] == value
-            bound, limit = re.search(r"at (most|least)\D* (?:\()?(\d+)", allowed).groups()
-            known = limits(cls.model_fields[field])
-            near = int(limit) // known.get("multiple_of", 1) * known.get("multiple_of", 1)
-            beyond = near + known.get("multiple_of", 1) * (1 if bound == "most" else -1)
-            for tried, refused in ((near, False), (beyond, True)):
-                if known["ge"] <= tried <= known["le"]:
-                    try:
-                        cls(**{**dials, field: tried})
-                        told = None
-                    except ValidationError as error:
-                        told = error.errors()[0]["ctx"]["field"]
-                    assert (told == field) == refused, (problem["msg"], tried)
+    numbers = {name: limits(i) for name, i in cls.model_fields.items() if i.annotation is int}
+    for start, (name, known) in itertools.product((cls(), smallest_task(cls)), numbers.items()):
+        low, step = smallest_value(cls.model_fields[name]), known.get("multiple_of", 1)
+        for value in range(low, min(known["le"], low + 99) + 1, step):
+            problem = problem_of(cls, dials := {**start.model_dump(), name: value})
+            if field := problem["field"]:
+                assert dials[field] == problem["value"]
+                limit = re.search(r"at (most|least)\D* (?:\()?(\d+)", problem["allowed"])
+                step_of = numbers[field].get("multiple_of", 1)
+                near = int(limit[2]) // step_of * step_of
+                beyond = near + step_of * (1 if limit[1] == "most" else -1)
+                for tried, refused in ((near, False), (beyond, True)):
+                    if numbers[field]["ge"] <= tried <= numbers[field]["le"]:
+                        told = problem_of(cls, {**dials, field: tried})["field"]
+                        assert (told == field) == refused, (problem, tried)
 
 
 AT_THE_LIMIT = """
     phonebook n_names=8
     mutual n_names=8
     fuzzy_phonebook n_letters=7 n_alphabet=8 n_wrong=3 n_entries=2
+    fuzzy_phonebook n_letters=3 n_alphabet=16 n_entries=3
     dual_role n_names=9
     neighbours n_families=4 n_values=8
     transfer n_names=8 n_values=8
@@ -112,9 +111,12 @@ def test_the_last_value_allowed_makes_examples():
     for name, *dials in map(str.split, AT_THE_LIMIT.strip().splitlines()):
         given = {dial: int(value) for dial, value in (each.split("=") for each in dials)}
         assert len(TASKS[name](**given).draw(20, seeded(), held_out=False).tokens) == 20
-
-
-# Examples
+    # A side without any book is an error that names the task.
+    task = Phonebook.model_construct(n_entries=2, n_names=2, n_values=1)
+    empty = not is_held_out(task.book(task.make_examples(1, seeded()).tokens)).item()
+    task.draw(3, seeded(), held_out=not empty)
+    with pytest.raises(ValueError, match="phonebook"):
+        task.draw(3, seeded(), held_out=empty)
 
 
 def check_numbers(task):
@@ -137,10 +139,7 @@ def check_numbers(task):
 @briefly(8)
 @given(st.data())
 def test_examples_keep_the_contract(cls, data):
-    """A draw has as many examples as asked, promised shapes and ranges, and texts for all of it.
-
-    The task's positions, classes, chance and losses agree; its dials make it again.
-    """
+    """A draw has as many examples as asked, promised shapes and ranges, and texts for all of it."""
     task, held_out = data.draw(configured(cls)), data.draw(st.booleans())
     seed, n = data.draw(st.integers(0, 999)), data.draw(st.integers(1, 9))
     check_numbers(task)
@@ -223,10 +222,52 @@ def test_choices_are_without_replacement_and_even(n_items, n_chosen, draw, seed)
     assert chisquare(both[same if n_chosen == 1 else ~same]).pvalue > 1e-6
 
 
-def test_a_space_with_one_book_is_too_small():
-    """An error names the task if one side of the split has no book."""
-    task = Phonebook.model_construct(n_entries=2, n_names=2, n_values=1)
-    empty = not is_held_out(task.book(task.make_examples(1, seeded()).tokens)).item()
-    task.draw(3, seeded(), held_out=not empty)
-    with pytest.raises(ValueError, match="phonebook"):
-        task.draw(3, seeded(), held_out=empty)
+# Data: every Python, torch, library and locale draws the same examples
+
+
+RECORDED = {
+    "phonebook": "0f40524aa0f9e91f",
+    "directed": "dccdb9c72bb88007",
+    "mutual": "9dee975a6913522c",
+    "fuzzy_phonebook": "add3bdaa7936095c",
+    "neighbours": "e7edec1f0c1b0505",
+    "dual_role": "373d560b94aab205",
+    "transfer": "bc97a8e6c6b6abd4",
+    "dictionary": "ba9795c8e0765478",
+    "mqar": "73f2eaf3c40727fa",
+    "noisy_recall": "4d2685f38b4f37e6",
+    "selective_copy": "9b2b9fb783554d23",
+    "fuzzy_recall": "498c89413e8c98b9",
+    "induction": "d8a7f2645fa22782",
+    "k_hop": "579dcd243bd3e75d",
+    "reverse": "7c2541b541a0364c",
+    "sort": "74587129e45e9269",
+    "swap": "1186b1b676b256b8",
+    "sub": "bbbbd4efae112575",
+    "copy": "478404c1c9946838",
+    "language": "d5af912977f57615",
+    "translation": "23dd25169db7174b",
+}
+
+
+@every_task
+def test_the_first_examples_are_the_recorded_ones(cls):
+    """Of a task's default, its full size and its choices; the shipped probe is drawn again."""
+    kinds, digest = [{}, cls.full_size], blake2b(digest_size=8)
+    for name, field in cls.model_fields.items():
+        kinds += [{name: choice} for choice in getattr(field.annotation, "__args__", ())]
+    for settings in kinds:
+        experiment = Experiment(task=cls.name, sharing="QKV", **{"n_eval": 48, **settings})
+        seeds, cpu = [0, 1], torch.device("cpu")
+        drawn = [held_out_examples(experiment, seeds, cpu), draw_probe(experiment.task)]
+        arrays = [
+            *TrainingData(experiment, seeds, cpu).next(),
+            *itertools.chain(*map(parts, drawn)),
+        ]
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array.numpy(), "<i8").tobytes())
+    assert digest.hexdigest() == RECORDED[cls.name]
+    snapshot = load_example(cls.name)
+    for key, array in vars(draw_probe(snapshot.experiment.task)).items():
+        if array is not None and key != "reverse":
+            assert np.array_equal(array[0].numpy(), getattr(snapshot.probe, key)), key

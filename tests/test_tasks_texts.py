@@ -1,6 +1,8 @@
-"""The text: what is kept of it, where windows may begin, what is asked; slow references."""
+"""Tasks on texts, language and translation: what is kept, drawn and asked; slow references."""
 
+import csv
 import gzip
+import io
 import math
 import re
 from collections import Counter
@@ -8,26 +10,30 @@ from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from random_tasks import seeded
+from searching import briefly
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.corpus import TOPICS
+from attnkit.foundation.corpus import TOPICS, TRANSLATED_NAMES
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import NOTHING, language, translation
+from attnkit.tasks.base import is_held_out
 from attnkit.tasks.language import HIDDEN, RARE, Language, corpus_of, read_corpus, starts_of
+from attnkit.tasks.translation import Translation
 
 
 def readable(ids):
     """Ids as text."""
     characters = read_corpus().characters
     return "".join(characters[i] for i in ids)
-
-
-# The text
 
 
 def test_the_text_is_the_shipped_one_with_every_paragraph_once():
@@ -40,7 +46,6 @@ def test_the_text_is_the_shipped_one_with_every_paragraph_once():
     assert Language().fingerprint == "a48bdf0f4e2d2200"
 
 
-@pytest.mark.parametrize("damage", ["a byte", "the end", "another text", "all"])
 @pytest.mark.parametrize(
     ("module", "name", "readers"),
     [
@@ -49,25 +54,22 @@ def test_the_text_is_the_shipped_one_with_every_paragraph_once():
     ],
     ids=["language", "translation"],
 )
-def test_a_damaged_text_is_named(monkeypatch, tmp_path, damage, module, name, readers):
-    """No experiment is made of another text than the one that is shipped."""
+def test_a_damaged_text_is_named(monkeypatch, tmp_path, module, name, readers, seed):
+    """No experiment is made of another text than the one that is shipped, or of none."""
     shipped, file = getattr(module, name), tmp_path / "text.gz"
     content, task = shipped.file.read_bytes(), module.__name__.rpartition(".")[2]
-    at = np.random.default_rng(38).integers(10, len(content))  # ten bytes describe the file
-    changed = {
-        "a byte": content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :],
-        "the end": content[:at],
-        "another text": gzip.compress(b"Another text."),
-    }
-    if damage in changed:
-        file.write_bytes(changed[damage])
+    at = np.random.default_rng(seed).integers(10, len(content))  # ten bytes describe the file
+    one_byte = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
     monkeypatch.setattr(module, name, replace(shipped, file=file))
-    for reader in readers:
-        monkeypatch.setattr(module, reader.__name__, cache(reader.__wrapped__))
-    with pytest.raises(InvalidExperiment, match=re.escape(str(file))) as error:
-        Experiment(task=task)
-    (problem,) = error.value.problems
-    assert (problem.field, problem.value) == ("task", task)
+    for damaged in (None, one_byte, content[:at], gzip.compress(b"Another text.")):
+        if damaged is not None:
+            file.write_bytes(damaged)
+        for reader in readers:
+            monkeypatch.setattr(module, reader.__name__, cache(reader.__wrapped__))
+        with pytest.raises(InvalidExperiment, match=re.escape(str(file))) as error:
+            Experiment(task=task)
+        (problem,) = error.value.problems
+        assert (problem.field, problem.value) == ("task", task)
 
 
 def test_common_characters_are_told_apart_and_rare_ones_are_one():
@@ -83,8 +85,8 @@ def test_common_characters_are_told_apart_and_rare_ones_are_one():
     assert corpus.ids[-20:].tolist() == [100] * 20
 
 
-def test_chance_and_the_loss_to_beat_are_counted_one_by_one():
-    """The commonest character, and the entropy given the left neighbour."""
+def test_chance_the_loss_to_beat_and_sides_are_counted_one_by_one():
+    """The commonest character, the entropy given the left neighbour, and hashes of blocks."""
     shown = readable(read_corpus().ids)
     ((_, most),) = Counter(shown).most_common(1)
     assert Language().chance == pytest.approx(most / len(shown))
@@ -95,13 +97,7 @@ def test_chance_and_the_loss_to_beat_are_counted_one_by_one():
         assert Language(objective=objective).loss_to_beat == pytest.approx(loss)
     for text, nats in (("ababab", 0.0), ("aab", math.log(2)), ("aabb", 2 / 3 * math.log(2))):
         assert corpus_of(text).bigram_entropy == pytest.approx(nats)
-
-
-# The split and its windows
-
-
-def test_the_side_of_a_block_is_that_of_its_hash():
-    """About one block in eight; a block is on one side as a whole."""
+    # The side of a block is that of its hash.
     corpus = read_corpus()
     for at in range(0, len(corpus.text), 2000):
         digest = blake2b(corpus.text[at : at + 2000].encode(), digest_size=8).hexdigest()
@@ -142,22 +138,16 @@ def test_examples_are_windows_of_their_side_drawn_evenly(objective, held_out):
     assert (examples.target == NOTHING).all()
 
 
-@pytest.mark.parametrize(("share", "n_hidden"), [(0.05, 1), (0.15, 2), (0.5, 8)])
-def test_so_many_characters_are_hidden(share, n_hidden):
-    """Exactly the share, rounded, evenly; what is hidden is asked, and nothing else."""
-    task = Language(objective="masked", length=16, masked_share=share)
-    examples = task.make_examples(20_000, seeded())
-    hidden = examples.tokens[:, :, 0] == task.d_vocab - 1
-    assert (hidden.sum(1) == n_hidden).all()
-    assert torch.equal(hidden, examples.labels != NOTHING)
-    places = hidden.sum(0) / hidden.sum()
-    assert (places - 1 / 16).abs().max() < 6 * math.sqrt(1 / 16 / hidden.sum().item())
-
-
-def test_the_objective_decides_which_models_fit():
-    """Who sees the next character need not guess it; what is hidden may be seen from both sides."""
-    following, masked = Language(), Language(objective="masked")
-    assert (following.ordered, masked.ordered) == (True, False)
+def test_so_many_characters_are_hidden():
+    """Exactly the share, rounded, evenly; what is hidden is asked, also of models that see all."""
+    for share, n_hidden in ((0.05, 1), (0.15, 2), (0.5, 8)):
+        task = Language(objective="masked", length=16, masked_share=share)
+        examples = task.make_examples(20_000, seeded())
+        hidden = examples.tokens[:, :, 0] == task.d_vocab - 1
+        assert (hidden.sum(1) == n_hidden).all()
+        assert torch.equal(hidden, examples.labels != NOTHING)
+        places = hidden.sum(0) / hidden.sum()
+        assert (places - 1 / 16).abs().max() < 6 * math.sqrt(1 / 16 / hidden.sum().item())
     with pytest.raises(InvalidExperiment, match="causal: got False"):
         Experiment(task="language", causal=False)
     assert not Experiment(task="language", objective="masked", causal=False).size.causal
@@ -175,3 +165,73 @@ def test_every_character_is_seen():
     assert [label.short for label in labels] == ["T", "■", "e", "␣", "⏎"]
     assert [label.query for label in labels] == ["T ?", "■ ?", "e ?", "␣ ?", "⏎ ?"]
     assert [label.full for label in labels] == ["T", "■ hidden", "e", "␣ space", "⏎ line break"]
+
+
+# Translation: the stock of names, how they are written, in which passes they are drawn
+
+
+LANGUAGES = get_args(Translation.model_fields["language"].annotation)
+
+
+@briefly(15)
+@given(st.sampled_from(LANGUAGES), st.integers(8, 24), st.integers(0, 999))
+def test_a_name_is_written_letter_by_letter(language, max_length, seed):
+    """Filled up with blanks; the end is asked for, and nothing after it.
+
+    Its group is whether both names are alike; chance is the commonest letter of all answers.
+    """
+    task = Translation(language=language, max_length=max_length)
+    examples = task.make_examples(25, seeded(seed))
+    pairs = {english.replace(" ", "␣"): foreign for english, foreign in task.pairs}
+    rows = zip(examples.tokens, examples.labels, task.slices(examples), strict=True)
+    for tokens, labels, groups in rows:
+        labelled = task.label(tokens.numpy())
+        shown = [label.short for label in labelled]
+        source, written = shown[: task.n_source], shown[task.n_source :]
+        assert [label.query for label in labelled[task.n_source :]] == [f"{x} →" for x in written]
+        asked = [task.answer_text(label) for label in labels.tolist() if label != NOTHING]
+        english = "".join(source).rstrip("·")
+        foreign = pairs[english].replace(" ", "␣").replace("\xa0", "␣")
+        assert source == [*english.ljust(task.max_length, "·")]
+        assert written == ["start", *foreign.ljust(task.max_length, "·")]
+        assert asked == [*foreign, "end"]
+        assert (labels[len(asked) :] == NOTHING).all()
+        expected = "as in English" if english == pairs[english].replace(" ", "␣") else "other"
+        assert {task.slice_names[group] for group in groups.tolist()} == {expected}
+    assert (examples.target == NOTHING).all()
+    answers = Counter(letter for _, foreign in task.pairs for letter in [*foreign, "end"])
+    assert task.chance == pytest.approx(max(answers.values()) / answers.total())
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pairs_are_names_of_the_same_thing(language):
+    """A territory, language or currency has these names; letters are Latin and can be read."""
+    names = pd.read_csv(io.StringIO(TRANSLATED_NAMES.read()), sep="\t", quoting=csv.QUOTE_NONE)
+    known = set(names[["English", language]].dropna().itertuples(index=False, name=None))
+    task = Translation(language=language, max_length=24)
+    often = Counter(name for name, _ in known)
+    expected = [(a, b) for a, b in known if often[a] == 1 and max(len(a), len(b)) <= 24]
+    assert list(task.pairs) == sorted(expected)
+    assert len({english for english, _ in task.pairs}) == len(task.pairs) > 1000
+    *texts, end = (task.answer_text(answer) for answer in range(task.n_classes))
+    assert end == "end"
+    assert all(len(text) == 1 and not text.isspace() for text in texts)
+    letters = {letter for pair in Translation(language=language).pairs for letter in "".join(pair)}
+    assert 50 < Translation(language=language).n_classes < 90
+    assert max(map(ord, letters)) < 0x2020
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_pairs_are_drawn_in_passes(held_out):
+    """Every one of a side once before any again, in another order; other names change all."""
+    task = Translation()
+    n_pairs = 90 if held_out else 643
+    sides = is_held_out(task.book(torch.from_numpy(task._stock.tokens)))
+    assert (sides == held_out).sum() == n_pairs
+    examples = task.draw(3 * n_pairs + 7, seeded(), held_out=held_out)
+    rows = [row.tobytes() for row in examples.tokens.numpy()]
+    passes = [rows[start : start + n_pairs] for start in range(0, 3 * n_pairs, n_pairs)]
+    assert len(set(rows)) == n_pairs
+    assert all(set(each) == set(rows) for each in passes)
+    assert passes[0] != passes[1] != passes[2]
+    assert len(set(rows[3 * n_pairs :])) == 7

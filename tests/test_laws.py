@@ -1,0 +1,324 @@
+"""Laws of training: the same bits again, whoever trains beside; the same data; ties that hold.
+
+Bits are compared on a CPU, as bytes: equal numbers that were rounded differently do not pass.
+"""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kinds import KINDS, NEEDS_ONE_SIDE, tiny
+from random_experiments import COMPOSED, TINY, mixed, sizes
+from searching import briefly
+from torch.testing import assert_close
+from trained_runs import trained
+
+from attnkit.experiment.experiment import Experiment, from_text
+from attnkit.model.model import Model
+from attnkit.tasks import TASKS
+from attnkit.tasks.base import Task
+from attnkit.training import Training, stream
+from attnkit.training import training as training_module
+from attnkit.training.engine import kernel_knows
+from attnkit.variants import CATALOGUE
+from attnkit.variants.sharing import ROLES, Sharing
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def bits(result, run):
+    """Return all numbers of one run as bytes, by name, without the heads that it lacks."""
+    snapshot = result.snapshot
+    variant, _ = result.experiment.runs[run]
+    n_heads = result.experiment.wiring(variant).sizes.n_heads
+    arrays = {f"parameter {name}": value for name, value in result.parameters[run].items()}
+    arrays |= {name: values[:, run] for name, values in snapshot.history.items()}
+    arrays["head_symmetry"] = snapshot.head_symmetry[run, :, :n_heads]
+    arrays["probe answers"] = snapshot.probe.answers[run]
+    arrays["probe pattern"] = snapshot.probe.pattern[run, :, :n_heads]
+    if snapshot.probe.scores is not None:
+        arrays["probe scores"] = snapshot.probe.scores[run, :, :n_heads]
+    return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
+
+
+def check_bits(found, run, other, other_run, told=""):
+    """Check that two runs have the same numbers; name those that differ."""
+    one, two = bits(found, run), bits(other, other_run)
+    differing = [name for name in one.keys() | two.keys() if one.get(name) != two.get(name)]
+    assert differing == [], told
+
+
+def check_all_bits(found, other):
+    """Check that all runs of two results have the same numbers."""
+    assert found.experiment.n_runs == other.experiment.n_runs
+    for run in range(found.experiment.n_runs):
+        check_bits(found, run, other, run)
+
+
+# The same again
+
+
+@every_kind
+def test_an_experiment_trains_to_the_same_bits_again(kind, threads):
+    """From its link or JSON, whatever torch's seed; a lone run also with two threads of torch."""
+    experiment = tiny(
+        kind, n_layers=2, steps=6, sharing=["Q=K", "QKV tie=K=V"], schedule="cosine", clip=0.25
+    )
+    expected = trained(experiment)
+    for seed, text in enumerate((experiment.to_text(), experiment.to_json())):
+        torch.manual_seed(seed)
+        check_all_bits(trained(from_text(text)), expected)
+    lone, found = Experiment(task=kind, sharing="QKV", n_seeds=1, n_eval=64), []
+    for n_threads in (1, 2):
+        threads(n_threads)
+        found.append(trained(lone, 3))
+    check_all_bits(*found)
+
+
+def test_bits_do_not_depend_on_the_number_of_workers(monkeypatch):
+    """Cohorts have the same bits one after another and at the same time."""
+    experiment = Experiment(n_seeds=5, steps=20, **TINY)
+    expected = trained(experiment)
+    for n_workers in (1, 2, 5):
+        monkeypatch.setattr(training_module, "n_cores", lambda n=n_workers: n)
+        check_all_bits(trained(experiment), expected)
+
+
+@every_kind
+def test_looking_changes_no_number(kind):
+    """Snapshots at every step, streaming and more evaluations end in the bits of one advance."""
+    experiment = tiny(kind, steps=10, evaluate_every=4)
+    expected = trained(experiment)
+    watched = Training(experiment, "cpu")
+    while not watched.finished:
+        watched.advance(1)
+        watched.snapshot()
+    check_all_bits(watched.result(), expected)
+    *_, last = stream(experiment, "cpu")
+    assert last.eval_steps.tolist() == expected.snapshot.eval_steps.tolist()
+    for name, values in last.history.items():
+        assert values.tobytes() == expected.snapshot.history[name].tobytes()
+    often = trained(experiment.replace(evaluate_every=1))
+    for one, other in zip(often.parameters, expected.parameters, strict=True):
+        assert all(one[name].tobytes() == other[name].tobytes() for name in other)
+
+
+# Independence
+
+
+def one_cohort(experiment):
+    """Return a training that computes all runs of an engine in one batch, as a GPU would."""
+
+    def whole(experiment, device, engine):
+        known = [
+            v for v in experiment.sharing if engine == "kernel" and kernel_knows(experiment, v)
+        ]
+        others = [variant for variant in experiment.sharing if variant not in known]
+        seeds = list(experiment.seeds)
+        return [training_module.CohortPlan(tuple(some), seeds) for some in (known, others) if some]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_module, "plan_cohorts", whole)
+        return Training(experiment, "cpu")
+
+
+def check_independence(experiment, n_steps, n_alone=100, seed=0):
+    """Check that runs have the same bits beside all, in their cohort, and, drawn ones, alone."""
+    together = one_cohort(experiment)
+    together.advance(n_steps)
+    together, in_cohorts = together.result(), trained(experiment, n_steps)
+    alone = random.Random(seed).sample(range(experiment.n_runs), min(n_alone, experiment.n_runs))
+    for run, (sharing, first_seed) in enumerate(experiment.runs):
+        check_bits(together, run, in_cohorts, run, (sharing, first_seed))
+        if run in alone:
+            single = experiment.replace(sharing=[sharing], n_seeds=1, first_seed=first_seed)
+            check_bits(trained(single, n_steps), 0, in_cohorts, run, (sharing, first_seed))
+
+
+@every_kind
+def test_independence_of_every_kind(kind):
+    """Runs are independent to their last step, through all phases, ties and repeated examples."""
+    sharing = [*Sharing, "QKV tie=K=V tie_at=0.25", "Q=K tie=Q=K=V"]
+    check_independence(tiny(kind, sharing=sharing), 8, 4)
+
+
+at_night = pytest.mark.long(seconds=3)
+
+
+@pytest.mark.parametrize(
+    ("task", "n_steps"),
+    [("directed", 30)]
+    + [pytest.param(*each, marks=at_night) for each in (("dictionary", 5), ("language", 1))],
+)
+def test_independence_at_default_sizes(task, n_steps):
+    """Runs of five sharings and two seeds have the same bits together and alone."""
+    check_independence(Experiment(task=task, n_seeds=2, n_eval=48), n_steps)
+
+
+SHARED = {"n_layers": 3, "steps": 4, "evaluate_every": 2, "n_seeds": 2, **TINY}
+
+
+@given(sizes() | mixed(), st.integers(0, 99))
+@briefly(8)
+@example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, **TINY), 0)
+@example(Experiment(d_model=48, n_heads=1, d_head=7, d_mlp=11, n_seeds=1, **TINY), 0)
+@example(Experiment(sharing=COMPOSED, blocks="standard", clip=0.1, n_train=48, **SHARED), 0)
+def test_independence_at_any_size_and_of_any_variants(experiment, seed):
+    """Also at widths where BLAS chooses other kernels, and of variants composed of any words."""
+    check_independence(experiment, 4, 6, seed)
+
+
+@pytest.mark.parametrize("kind", ["phonebook", "dictionary"])
+def test_the_whole_catalogue_trains_as_one_cohort(kind, seed):
+    """Every run has the same bits beside all variants that one side or two allow, and alone."""
+    left_out, given = set(), {}
+    if kind == "dictionary":
+        left_out = NEEDS_ONE_SIDE
+        given = {"n_heads": 2, "blocks": "standard", "d_mlp": 7, "clip": 0.1}
+    variants = [n.variant for n in CATALOGUE.values() if not left_out & n.variant.given.keys()]
+    check_independence(tiny(kind, sharing=variants, n_seeds=1, **given), 2, 8, seed)
+
+
+@pytest.mark.parametrize(("name", "poison"), [("W_pos", torch.nan), ("0.W_Q", torch.inf)])
+def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name, poison):
+    """A lost run is found at the next evaluation; all other runs keep their bits."""
+    sizes = {"n_layers": 2, "n_heads": 2, "d_mlp": 7, "positions": "learned", "n_seeds": 2}
+    steps = {"steps": 20, "evaluate_every": 5, "n_train": 32, "clip": 1.0}
+    experiment = tiny("mqar", **sizes, **steps)
+    healthy = trained(experiment)
+    training = one_cohort(experiment)
+    training.advance(7)
+    training.cohorts[0].model.run_parameters(run := 3)[name].fill_(poison)
+    training.advance(13)
+    poisoned = training.result()
+    expected = [10 if other == run else -1 for other in range(experiment.n_runs)]
+    assert poisoned.snapshot.diverged_at.tolist() == expected
+    assert poisoned.table["diverged_at"].iloc[run] == 10
+    for metric, values in poisoned.snapshot.history.items():
+        if metric not in ("longer_accuracy", "mass_on_reverse"):  # not of this task
+            assert np.isnan(values[:, run]).tolist() == [False, False, True, True, True], metric
+    assert np.isnan(poisoned.snapshot.head_symmetry[run]).all()
+    assert np.isnan(poisoned.snapshot.slice_accuracy[run]).all()
+    for other in {*range(experiment.n_runs)} - {run}:
+        assert not np.isnan(poisoned.snapshot.slice_accuracy[other]).all()
+        check_bits(poisoned, other, healthy, other)
+
+
+# Pairing
+
+
+@given(mixed())
+@briefly(7)
+def test_pairing_of_initial_numbers(experiment):
+    """A parameter of one name and shape starts with the same numbers in all runs of a seed only.
+
+    A bias does so up to a factor: its spread depends on the number of inputs of its matrix.
+    """
+    drawn = {}
+    for stage in (experiment.replace(sharing=[v]) for v in experiment.sharing):
+        model = Model(stage, experiment.seeds, torch.device("cpu"))
+        weights = model.wirings[model.variants[0]].weights
+        copies = {name for name, weight in weights.items() if weight.like}
+        for run, seed in enumerate(experiment.seeds):
+            for name, value in model.run_parameters(run).items():
+                if name.partition(".")[2] not in copies:
+                    first = drawn.setdefault((seed, name, value.shape), value)
+                    if name.rpartition(".")[2].startswith("b_"):
+                        factor = float(value.norm() / first.norm()) if value.any() else 1.0
+                        assert_close(first * factor, value, rtol=1e-5, atol=1e-7)
+                    else:
+                        assert torch.equal(first, value), (name, stage.sharing)
+    for (seed, name, shape), value in drawn.items():
+        other = drawn.get((seed + 1, name, shape))
+        assert other is None or "W_" not in name or not torch.equal(value, other)
+
+
+@every_kind
+def test_pairing_of_data(kind, monkeypatch):
+    """Every sharing of a seed sees the same examples; two seeds share the probe alone.
+
+    Both draw the same together and apart. The probe is held out, and every experiment shows it.
+    """
+    seen = []
+
+    def recording(draw):
+        def recorded(self, n_examples, generator, *, held_out):
+            examples = draw(self, n_examples, generator, held_out=held_out)
+            seen.append((held_out, examples.tokens.numpy().tobytes()))
+            return examples
+
+        return recorded
+
+    def drawn(**given):
+        seen.clear()
+        trained(tiny(kind, **given))
+        return list(seen)
+
+    for task in {Task, *(task for task in TASKS.values() if "draw" in vars(task))}:
+        monkeypatch.setattr(task, "draw", recording(task.draw))
+    one, same, other = (
+        drawn(sharing=sharing, n_seeds=1, first_seed=seed)
+        for sharing, seed in (("QKV", 0), ("Q=K=V", 0), ("QKV", 1))
+    )
+    assert len(one) >= 3
+    assert same == one
+    together = drawn(sharing=["QKV", "K=V", "Q=K=V"], n_seeds=2)
+    assert set(together) == {*one, *other}  # once per cohort
+    shared = {*one} & {*other}
+    assert shared
+    assert all(held_out for held_out, _ in shared)
+
+
+# Sharing: the parameter of a tied role is absent, not copied
+
+
+def test_properties_of_sharings_are_those_worked_out_by_hand():
+    """Text, classes, owner of Q K V and symmetry of all five in their order."""
+    found = [
+        (
+            " ".join("".join(members) for members in sharing.classes),
+            "".join(sharing.owner(role) for role in ROLES),
+            sharing.symmetric,
+        )
+        for sharing in Sharing
+    ]
+    assert [sharing.value for sharing in Sharing] == ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
+    assert found == [
+        ("Q K V", "QKV", False), ("QK V", "QQV", True), ("Q KV", "QKK", False),
+        ("QV K", "QKQ", False), ("QKV", "QQQ", True),
+    ]  # fmt: skip
+
+
+@given(mixed(positions="none"))
+@briefly(7)
+def test_any_variants_keep_what_they_share(experiment):
+    """Parameters are those of the wiring, before and after; symmetric scores stay so."""
+    for n_steps in (0, experiment.training.steps):
+        result = trained(experiment, n_steps)
+        for (variant, _), own in zip(experiment.runs, result.parameters, strict=True):
+            early = n_steps == 0 and experiment.tie_step(variant) > 0
+            wiring = experiment.wiring(variant.stages[0 if early else -1])
+            outside = {"W_E", "b_E", "W_U", "b_U", "W_pos"}
+            outside |= {name for name in own if name[-3:] in ("_in", "out") or "ln" in name}
+            assert own.keys() - outside == set(wiring.parameters()), variant
+    error = result.snapshot.history["symmetry_error"]
+    for run, (variant, _) in enumerate(experiment.runs):
+        if all(experiment.wiring(stage).symmetric for stage in variant.stages):
+            assert (error[:, run] <= 2e-5).all(), variant
+
+
+@every_kind
+def test_symmetry_holds_at_every_evaluation(kind):
+    """Scores of Q=K and Q=K=V stay symmetric during training, and those of others never are."""
+    experiment = tiny(kind, sharing=list(Sharing), n_seeds=1, n_heads=3, n_layers=2)
+    history = trained(experiment).snapshot.history
+    error, symmetry = history["symmetry_error"], history["score_symmetry"]
+    symmetric = np.array([variant.sharing.symmetric for variant, _ in experiment.runs])
+    assert len(error) == 5
+    assert (error[:, symmetric] <= 1e-5).all()
+    assert (error[:, ~symmetric] > 0.1).all()
+    assert (symmetry[:, symmetric] >= 1 - 1e-5).all()
+    assert (symmetry[:, ~symmetric] < 0.99).all()
