@@ -7,10 +7,14 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from filming import film_of, film_of_shape, reference_of
+from filming import experiment_of, film_of, film_of_shape, reference_of
+from hypothesis import given
+from hypothesis import strategies as st
 from kinds import KINDS, every_task
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import Reference
+from same import assert_same
+from searching import briefly
 
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
 from attnkit.analysis.custom_phone_book import read_book
@@ -25,17 +29,19 @@ from attnkit.analysis.reasons import headline, marked_pair
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.service.answers import drop_oldest
 from attnkit.tasks import NOTHING
+from attnkit.training import Training, train
+from attnkit.training.film import MOST_BYTES, MOST_FRAMES, film_megabytes, filmed_steps
+from attnkit.training.recorder import Recorder, record
 
-NEAR = 1e-5
-"""Of the largest magnitude of an array, which counts as 0.1 at least."""
-
+NEAR = 1e-5  # of the largest magnitude of an array, which counts as 0.1 at least
 FILMED = {
     "attention": ("token", "scores", "logits"),
     "symmetry": ("eigenvalues", "shares", "stages", "gap", "weight_symmetry"),
     "similarity": ("alike", "angles"),
 }
-"""Views of all frames, and some of their arrays that are numbers of the weights."""
+
 
 # What every view promises
 
@@ -91,47 +97,12 @@ def test_frames_do_not_depend_on_what_is_computed_with_them(view, monkeypatch):
 def test_what_does_not_exist_is_refused(view):
     """The field, what was given, what is allowed."""
     last = N_EXAMPLES - 1
-    for name, given, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
-        with pytest.raises(ValueError, match=f"{name}: got {given}, allowed 0 to {most}"):
-            inspect(film_of(), Inspection(view, **{name: given}))
+    for name, wrong, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
+        with pytest.raises(ValueError, match=f"{name}: got {wrong}, allowed 0 to {most}"):
+            inspect(film_of(), Inspection(view, **{name: wrong}))
     for name, wrong in (("view", "all"), ("layer", -1), ("head", 0.5)):
         with pytest.raises(ValueError, match=f"{name}: got {wrong!r}, allowed "):
             Inspection(**{"view": view, name: wrong})
-
-
-def test_large_replays_come_in_parts(monkeypatch):
-    """Few frames at once, then few examples; a tied variant in two; with the engine's numbers."""
-    film = film_of()
-    variant, task = film.experiment.sharing[0], film.experiment.task
-    ((whole, n),) = replay.batched_replays(film, variant, film.experiment, 32)
-    assert (len(whole.model.seeds), n) == (3, 32)
-    monkeypatch.setattr(replay, "_MOST_NUMBERS", 2**15)
-    parts = list(replay.batched_replays(film, variant, film.experiment, 32))
-    assert [len(part.model.seeds) for part, _ in parts] == [1, 1, 1]
-    assert {n for _, n in parts} == {2**15 // (8 * (4 * 32 + 4 * 16 + 3 * 8))}
-    tokens = examples_of(task).tokens
-    engine = whole.model.logits(tokens.expand(3, *tokens.shape).contiguous())
-    own = torch.cat([part.forward(tokens).logits for part, _ in parts])
-    assert_allclose(own, engine[:, :, -own.shape[2] :], rtol=1e-4, atol=1e-5)
-    monkeypatch.undo()
-    tied = film_of(sharing=("QKV tie=Q=K",))
-    parts = list(replay.replays(tied, tied.experiment.sharing[0]))
-    assert [len(part.model.seeds) for part in parts] == [1, 2]
-    assert ["0.W_K" in part.model.run_parameters(0) for part in parts] == [True, False]
-    plain = film_of(sharing=("QKV",))
-    with pytest.raises(ValueError, match=r"0\.W_Q: got \(32, 16\), allowed \(32, 5\)"):
-        replay.Replay(plain.experiment.replace(d_head=5), variant, plain.frames)
-
-
-@every_task
-def test_every_task_can_be_looked_into(task):
-    """Nothing is missing of a head that a variant has; lookups have a test of their own below."""
-    film = film_of(task, **KINDS.get(task, {})).at(4)
-    for view, name in {"symmetry": "stages", "similarity": "alike"}.items():
-        found = inspect(film, Inspection(view))
-        assert found.header["steps"] == [4]
-        assert found.framed["accuracy"].shape == (1, len(film.experiment.sharing))
-        assert np.isfinite(found.framed[f"1.{name}"][0, 0, 0]).all()
 
 
 # Lookups
@@ -259,12 +230,17 @@ def test_every_number_is_that_of_the_formula(shape, places):
 
 @every_task
 def test_every_number_is_that_of_the_formula_on_every_task(task):
-    """Tasks of one and of two sides are inspected in their first and last layer."""
+    """In the first and last layer, also of a head that variants lack; other views open, too."""
     film = film_of(task, **KINDS.get(task, {}))
     for layer in {0, len(film.experiment.layer_specs) - 1}:
         found = inspected(film, layer=layer, head=1, query_index=2, example=3)
-        for place in range(len(film.experiment.sharing)):
+        for place, own in enumerate(found.header["variants"]):
+            assert str(own["n_heads"]) in own["lacking"]
             check(film, place, found)
+    for view, name in {"symmetry": "stages", "similarity": "alike"}.items():
+        found = inspect(film.at(4), Inspection(view))
+        assert found.framed["accuracy"].shape == (1, len(film.experiment.sharing))
+        assert np.isfinite(found.framed[f"1.{name}"][0, 0, 0]).all()
 
 
 def test_who_is_asked_is_named_as_in_the_lab():
@@ -274,24 +250,55 @@ def test_who_is_asked_is_named_as_in_the_lab():
     header, told = found.header, found.header["layers"][0]
     labels = film.experiment.task.label(examples.tokens[4].numpy())
     assert told["rows"] == [label.query for label in labels]
-    assert told["right"] == examples.labels[4].tolist()
-    assert told["target"] == examples.target[4].tolist()
-    assert told["reverse"] == examples.reverse[4].tolist()
     assert [asked["label"] for asked in header["askable"]] == told["rows"]
-    assert (header["row"], header["query_index"], header["right"]) == (3, 3, told["right"][3])
-    assert header["target"] == told["target"][3]
+    for name, positions in (("right", examples.labels), ("target", examples.target)):
+        assert told[name] == positions[4].tolist()
+        assert header[name] == told[name][3]
+    assert told["reverse"] == examples.reverse[4].tolist()
+    assert (header["row"], header["query_index"]) == (3, 3)
     assert header["right_text"] == header["texts"][str(header["right"])]
     assert {str(answer) for answer in found.framed["0.answers"].flatten()} <= header["texts"].keys()
     assert inspected(film, query_index=99).header["query_index"] == 7  # the last one
+    many = film_of("mqar", ("QKV",), n_tokens=600)
+    found, held = inspected(many, query_index=1), examples_of(many.experiment.task).labels[0]
+    assert found.header["classes"] == sorted(held[held != NOTHING].tolist())
+    check(many, 0, found)
 
 
-def test_a_head_that_a_variant_lacks_is_told():
-    """Then it has no stages, but its answers and the maps of its own heads."""
-    film = film_of()
-    found = inspected(film, head=1)
-    for place, own in enumerate(found.header["variants"]):
-        assert str(own["n_heads"]) in own["lacking"]
-        check(film, place, found)
+def test_a_book_of_ones_own_is_looked_up():
+    """Rows are its questions, columns its entries; answers are those of the formula."""
+    film = film_of("phonebook")
+    asked = question_of(film)
+    found = inspected(film, **asked)
+    header, told = found.header, found.header["layers"][0]
+    sized = film.experiment.replace(n_entries=4)
+    for place, variant in enumerate(film.experiment.sharing):
+        weights = film.frames[-1].parameters[place].items()
+        own = {name: torch.from_numpy(array).double() for name, array in weights}
+        reference = Reference(sized, variant)
+        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
+        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
+        right = found.framed[f"{place}.right"][-1]
+        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
+        pattern = reference.stages[0]["pattern"][0, 0, 4:]
+        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
+        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
+    for view in ("similarity", "symmetry"):  # the other views show it, too
+        own = inspect(film, Inspection(view, **asked)).header
+        assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
+        assert own["labels"][3:5] == ["Tom", "Ida ?"]
+    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
+    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
+    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
+    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
+    told = inspected(film, **question_of(film, "Nobody")).header["layers"][0]
+    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
+    bare = inspected(film, tokens=asked["tokens"])  # without names and numbers
+    told = bare.header["layers"][0]
+    assert set(told["right"]) == set(told["target"]) == {NOTHING}
+    assert (bare.framed["0.right"] == UNKNOWN).all()
 
 
 def test_rows_of_long_examples_come_in_pages():
@@ -309,16 +316,6 @@ def test_rows_of_long_examples_come_in_pages():
         assert len(told["column_positions"]) == min(MOST_COLUMNS, last)
         check(film, 0, found)
     assert [own["row"] for own in found.header["askable"]].count(NOTHING) == 64 - MOST_ROWS
-
-
-def test_of_many_classes_those_of_the_example_are_told():
-    """And the highest logit and the sum of all, so that chances are known."""
-    film = film_of("mqar", ("QKV",), n_tokens=600)
-    found = inspected(film, query_index=1)
-    held = examples_of(film.experiment.task).labels[0]
-    assert found.header["classes"] == sorted(held[held != NOTHING].tolist())
-    assert found.header["right"] in found.header["classes"]
-    check(film, 0, found)
 
 
 def test_large_films_are_thinned(monkeypatch):
@@ -356,7 +353,7 @@ def test_examples_tell_what_is_wrong_first(task):
 
 @pytest.mark.parametrize(("task", "size"), [("directed", "n_entries"), ("dual_role", "n_circles")])
 def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task, size):
-    """Both name the same question, at any size of the book; where there is none, the first one."""
+    """Both name the same question, at any size of the book."""
     for number in (4, 5):
         experiment = Experiment(task=task, **{size: number})
         asked = InspectedExample.at(experiment, Inspection("attention"))
@@ -364,8 +361,6 @@ def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task,
     snapshot = load_example(task)
     asked = InspectedExample.at(snapshot.experiment, Inspection("attention"))
     assert f"Asked for {asked.labels[asked.query_position].short}" in headline(snapshot, 0).sentence
-    plain = InspectedExample.at(Experiment(task="phonebook"), Inspection("attention"))
-    assert plain.query_index == 0
 
 
 # A book of one's own
@@ -385,54 +380,6 @@ def question_of(film, name="Jon"):
     }
 
 
-def test_a_book_of_ones_own_is_looked_up():
-    """Rows are its questions, columns its entries; what models answer is that of the formula."""
-    film = film_of("phonebook")
-    asked = question_of(film)
-    found = inspected(film, **asked)
-    told = found.header["layers"][0]
-    assert (told["row_positions"], told["column_positions"]) == ([4, 5, 6, 7], [0, 1, 2, 3])
-    sized = film.experiment.replace(n_entries=4)
-    for place, variant in enumerate(film.experiment.sharing):
-        weights = film.frames[-1].parameters[place].items()
-        own = {name: torch.from_numpy(array).double() for name, array in weights}
-        reference = Reference(sized, variant)
-        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
-        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
-        right = found.framed[f"{place}.right"][-1]
-        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
-        pattern = reference.stages[0]["pattern"][0, 0, 4:]
-        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
-        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
-    for view in ("similarity", "symmetry"):  # the other views show it, too
-        own = inspect(film, Inspection(view, **asked)).header
-        assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
-        assert own["labels"][3:5] == ["Tom", "Ida ?"]
-    header = found.header
-    assert header["is_asked"]
-    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
-    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
-    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
-    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
-    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
-    texts = [header["texts"][str(answer)] for answer in range(4)]
-    assert texts[:3] == ["12", "34", "56"]
-    assert not any(number in texts[3] for number in texts[:3])
-
-
-def test_of_nobody_in_a_book_nothing_is_right():
-    """Nor if names and numbers are not given."""
-    film = film_of("phonebook")
-    asked = question_of(film, "Nobody")
-    told = inspected(film, **asked).header["layers"][0]
-    assert told["rows"][:3] == ["Ida ?", "Jon ?", "Mia ?"]
-    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
-    bare = inspected(film, tokens=asked["tokens"])
-    told = bare.header["layers"][0]
-    assert set(told["right"]) == set(told["target"]) == {NOTHING}
-    assert (bare.framed["0.right"] == UNKNOWN).all()
-
-
 def test_who_cannot_read_a_book_of_that_size_says_why():
     """Learnt positions are of the size trained on; the others answer."""
     film = film_of("phonebook", ("QKV", "QKV positions=learned"))
@@ -444,3 +391,84 @@ def test_who_cannot_read_a_book_of_that_size_says_why():
         assert f"1.{shown}" not in found.framed
     with pytest.raises(InvalidExperiment, match=r"n_entries: got 1, allowed .* 2"):
         inspect_attention(film, Inspection("attention", tokens=((0, 40), (0, 64))))
+
+
+# Films
+
+
+SETTINGS = {"task": "directed", "sharing": ["QKV", "Q=K", "MQA n_heads=2", "QKV tie=K=V"]}
+
+
+def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):
+    """Also if it is looked at more often than frames are due; frames are copies."""
+    chosen, experiment = seed % 3, experiment_of(**SETTINGS, steps=8)
+    training = Training(experiment.replace(n_seeds=3))
+    recorder = Recorder(training, chosen)
+    while not training.finished:
+        training.advance(1)
+        recorder.record_frame()
+    together = recorder.film
+    assert_same(together, record(experiment.replace(n_seeds=3), chosen))
+    assert_same(together, record(experiment.replace(first_seed=chosen)))
+    first, last = (together.frames[place].parameters[0]["0.W_Q"] for place in (0, -1))
+    assert (first != last).any()
+
+
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_frames_are_those_of_the_evaluations(monkeypatch, engine):
+    """Steps, what was measured, by which engine, and at the end the weights of the result."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+    experiment = experiment_of(**SETTINGS, steps=7)
+    film, result = record(experiment), train(experiment)
+    assert film.steps == result.snapshot.eval_steps.tolist() == [0, 2, 4, 6, 7]
+    for name, history in result.snapshot.history.items():
+        np.testing.assert_array_equal(film.metric(name), history)
+    np.testing.assert_array_equal(film.head_symmetry[-1], result.snapshot.head_symmetry)
+    assert_same(film.frames[-1].parameters, result.parameters)
+    assert (film.engine, film.processor, film.versions) == result.snapshot.maker
+    assert film.engine == film.at(0).engine == engine
+
+
+@given(st.integers(1, 3000), st.integers(1, 50))
+@briefly(30)
+def test_a_film_has_so_many_frames_at_most(steps, every):
+    """Evenly chosen among the evaluations, with the first and the last."""
+    every = min(every, steps)
+    found = filmed_steps(Experiment(steps=steps, evaluate_every=every))
+    evaluated = [*range(0, steps, every), steps]
+    assert len(found) == min(len(evaluated), MOST_FRAMES)
+    assert (found[0], found[-1]) == (0, steps)
+    gaps = np.diff([evaluated.index(step) for step in found])
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_of_large_models_there_are_few_frames():
+    """Their weights take so much memory at most, or two frames; it is foretold exactly."""
+    large = Experiment(d_model=512, n_heads=8, d_head=64, n_layers=4, d_mlp=512, sharing=["QKV"])
+    middle = large.replace(d_model=128, d_mlp=0, n_layers=1)
+    assert filmed_steps(large) == [0, 600]
+    assert 2 < len(filmed_steps(middle)) < 61
+    assert film_megabytes(middle) * 2**20 <= MOST_BYTES
+    experiment = experiment_of("directed", sharing=["QKV", "Q=K", "Q=K=V"])
+    assert record(experiment).n_bytes == film_megabytes(experiment) * 2**20
+
+
+def test_films_are_cut_by_steps():
+    """After a step, at a step, or thinned; the first and the last frame stay."""
+    film = record(experiment_of(**SETTINGS, steps=8))
+    assert film.steps == [0, 2, 4, 6, 8]
+    assert film.after(4).steps == [6, 8]
+    assert film.at(5).steps == film.at(4).steps == [4]
+    assert film.after(2).at(0).steps == [4]
+    assert film.thinned(3).steps == [0, 4, 8]
+    assert film.thinned(1).steps == [0, 8]
+    assert film.thinned(5).steps == film.steps
+
+
+def test_films_are_kept_up_to_a_size():
+    """The one that was looked at least recently goes first."""
+    kept = {name: record(experiment_of(**SETTINGS)) for name in "abc"}
+    drop_oldest(kept, sum(film.n_bytes for film in kept.values()) - 1)
+    assert list(kept) == ["b", "c"]
+    drop_oldest(kept, 1, least=1)
+    assert list(kept) == ["c"]

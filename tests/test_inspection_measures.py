@@ -1,18 +1,20 @@
-"""Symmetry and similarity of matrices and vectors computed once more, in double precision."""
+"""Symmetry, similarity and attribution, computed once more in double precision."""
 
+import random
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from filming import film_of, reference_of
+from filming import film_of, film_of_shape, reference_of
+from kinds import KINDS, every_task
 from numpy.testing import assert_allclose
 
-from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, examples_of
-from attnkit.analysis.inspection.replay import is_tied, replays
+from attnkit.analysis.inspection.inspected_example import examples_of
+from attnkit.analysis.inspection.lookup import inspect_attention
+from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.roles import LayerRoles
-from attnkit.analysis.inspection.similarity import LEVELS, PAIRS, inspect_similarity
+from attnkit.analysis.inspection.similarity import LEVELS, PAIRS
 from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, shared_part
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.similarity import (
@@ -23,6 +25,7 @@ from attnkit.analysis.similarity import (
     principal_angles,
     weights_cka,
 )
+from attnkit.tasks import NOTHING
 from attnkit.training import metrics
 from attnkit.variants import Variant
 
@@ -32,12 +35,10 @@ LINEAR = (
     "QKV kv_every=2", "QKV tie=Q=K", "QKV tie=K=V", "Q=K positions=alibi",
     "Q=K positions=key_bias", "Q=K positions=learned", "Q=K positions=relative",
 )  # fmt: skip
-"""Variants whose queries, keys and values are those of matrices, without anything else."""
-
 BENT = ("Q=K unit_key", "QKV positions=rope", "Q=K positions=rope", "QKV qk_norm", "Q=V keyless",
         "Q=K signed")  # fmt: skip
 SIZES = {"d_model": 16, "n_heads": 2, "d_head": 6, "n_layers": 1}
-SHAPES = {
+INSPECTED = {
     "people": ("directed", (*LINEAR, *BENT), {
         "n_names": 11, "n_values": 13, "n_entries": 5, "d_model": 32, "d_head": 14, "n_heads": 2,
         "n_layers": 2, "self_mask": True,
@@ -50,14 +51,13 @@ SHAPES = {
         "n_words": 5, "n_vocab": 11, "d_model": 16, "d_head": 6,
     }),
 }  # fmt: skip
-EXACT = {"rtol": 1e-4, "atol": 1e-4}
 ROLES = ("Q", "K", "V")
 
 
 @cache
 def film(shape):
     """The film of one of the shapes."""
-    task, sharing, settings = SHAPES[shape]
+    task, sharing, settings = INSPECTED[shape]
     return film_of(task, sharing, **settings)
 
 
@@ -115,19 +115,6 @@ def matrices(shape, place, frame, layer):
     return {"Q": q, "K": k, "V": v}
 
 
-def test_inputs_times_weights_are_the_vectors_of_the_layer_that_computes_them():
-    """Keys and values of an upper layer may be those of two layers below, in every role."""
-    whole = film_of(sharing=("QKV kv_from=bottom_middle",), n_layers=4)
-    replay = next(replays(whole, whole.experiment.sharing[0]))
-    stages = replay.forward(examples_of(whole.experiment.task).tokens).stages
-    for layer in range(4):
-        roles = LayerRoles(replay, stages, layer)
-        for role in ROLES:
-            projected = roles.inputs[role] @ roles.weights(role, 0)
-            rows = roles.vectors(role, 0).reshape(projected.shape)
-            assert_allclose(projected, rows, rtol=1e-4, atol=1e-4)
-
-
 # Similarity
 
 
@@ -135,10 +122,7 @@ def test_inputs_times_weights_are_the_vectors_of_the_layer_that_computes_them():
     ("shape", "layer", "head"), [("people", 1, 0), ("standard", 0, 1), ("two sides", 2, 0)]
 )
 def test_likeness_is_that_of_the_reference(shape, layer, head):
-    """The measures of `attnkit.analysis.similarity`, of matrices and vectors computed once more.
-
-    Where roles are matrices, those of weights; where tokens have both roles, those of activations.
-    """
+    """The measures of `attnkit.analysis.similarity`, of matrices and vectors computed once more."""
     found = seen(shape, "similarity", layer=layer, head=head)
     for frame, p, text in everything(shape):
         made, rows = matrices(shape, p, frame, layer), vectors(shape, p, frame, layer, head)
@@ -159,7 +143,7 @@ def test_likeness_is_that_of_the_reference(shape, layer, head):
                 assert np.isnan(own[len(angles) :]).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", INSPECTED)
 def test_tied_roles_are_exactly_alike(shape):
     """Everything is 1, every angle 0, and their vectors coincide, from the step of the tie on."""
     found, experiment = seen(shape, "similarity"), film(shape).experiment
@@ -195,30 +179,23 @@ def test_across_two_sides_no_token_has_both_a_query_and_a_key():
     queries, *others = found.framed["0.vectors"].swapaxes(0, 1)
     assert not queries[:, is_key].any()
     assert not any(rows[:, is_query].any() for rows in others)
-
-    found, encoder = (seen("two sides", "symmetry", layer=layer) for layer in (cross, 0))
-    assert (found.header["square"], encoder.header["square"]) == (False, True)
+    found = seen("two sides", "symmetry", layer=cross)
     assert "0.scores" not in found.framed
     for name in ("a", "stages", "error"):
         assert np.isnan(found.framed[f"0.{name}"][:, cross]).all()
         assert not np.isnan(found.framed[f"0.{name}"][:, 0]).any()
-    assert encoder.framed["0.scores"].shape[-1] == film("two sides").experiment.task.n_source
 
 
 def test_the_map_has_the_vectors_of_the_example_in_the_plane_where_they_spread_most():
     """Within half a level; the plane has two directions at right angles."""
     found = seen("people", "similarity", layer=1, head=1, example=3)
-    n_ctx = film("people").experiment.task.n_ctx
-    assert (found.header["tokens"], len(found.header["labels"])) == (list(range(n_ctx)), n_ctx)
-    for text in ("QKV", "QKV positions=rope", "QKV d_k=3 d_v=10"):
+    for text in ("QKV", "QKV d_k=3 d_v=10"):
         p = place_of("people", text)
         rows, scale = vectors("people", p, -1, 1, 1), found.framed[f"{p}.scale"][-1]
         drawn = found.framed[f"{p}.vectors"][-1] * scale
         for r, role in enumerate(ROLES):
-            if rows[role].shape[-1] == rows["K"].shape[-1]:
-                assert np.abs(drawn[r] - rows[role][3]).max() <= scale * 0.5001, text
-            else:
-                assert (drawn[r] == 0).all()
+            wanted = rows[role][3] if rows[role].shape[-1] == rows["K"].shape[-1] else 0
+            assert np.abs(drawn[r] - wanted).max() <= scale * 0.5001, text
         assert np.abs(found.framed[f"{p}.vectors"][-1]).max() == LEVELS
     points = (found.framed["0.vectors"][-1] * found.framed["0.scale"][-1]).reshape(-1, 14)
     centred, plane = points - points.mean(0), found.fixed["0.plane"].astype(float)
@@ -230,11 +207,10 @@ def test_the_map_has_the_vectors_of_the_example_in_the_plane_where_they_spread_m
 
 def test_the_table_holds_every_head_of_every_layer():
     """In the last frame; heads that a variant lacks are missing."""
-    experiment = film("people").experiment
-    for asked in ({}, {"layer": 1, "head": 0}, {"layer": 1, "head": 1, "example": 3}):
+    for asked in ({}, {"layer": 1, "head": 1, "example": 3}):
         found = seen("people", "similarity", **asked)
         layer, head = asked.get("layer", 0), asked.get("head", 0)
-        for p, variant in enumerate(experiment.sharing):
+        for p, variant in enumerate(film("people").experiment.sharing):
             table, random = found.fixed[f"{p}.table"], found.fixed[f"{p}.table_random"]
             alike, of_layer = (found.framed[f"{p}.{name}"][-1] for name in ("alike", "random"))
             assert_allclose(table[layer, head], alike, atol=1e-5, err_msg=variant.value)
@@ -251,17 +227,20 @@ def test_the_table_holds_every_head_of_every_layer():
     assert np.mean(inside) > 0.8
 
 
-def test_of_long_examples_the_asked_tokens_and_their_answers_are_mapped(monkeypatch):
-    """Then as many of the first as fit; the measures stay those of all held-out examples."""
+def test_long_examples_show_what_is_asked_and_its_answers(monkeypatch):
+    """So many positions at most; marks point at places among them."""
+    header = seen("causal", "symmetry").header
+    shown, task = header["positions"], film("causal").experiment.task
+    example = examples_of(task)
+    assert len(shown) == len(header["labels"]) == MOST_POSITIONS < header["n_keys"] == 30
+    assert shown == sorted(shown)
+    asked = (example.labels[0] >= 0).nonzero().flatten().tolist()
+    marks = {shown[i]: shown[j] for i, j in enumerate(header["target"]) if j >= 0}
+    assert marks == {task.answers_from + i: int(example.target[0, i]) for i in asked}
+    monkeypatch.setattr("attnkit.analysis.inspection.similarity.MOST_TOKENS", 6)
     book = film_of("phonebook", ("QKV",))
     task, example = book.experiment.task, examples_of(book.experiment.task)
-    tokens = tuple(tuple(token) for token in example.tokens[5].tolist())
-    asked = [Inspection("similarity", **one) for one in ({"tokens": tokens}, {"example": 5})]
-    own, same = (inspect_similarity(book, one).framed for one in asked)
-    for name in ("0.vectors", "0.alike"):
-        assert (own[name] == same[name]).all()
-    monkeypatch.setattr("attnkit.analysis.inspection.similarity.MOST_TOKENS", 6)
-    found = inspect_similarity(book, Inspection("similarity"))
+    found = inspect(book, Inspection("similarity"))
     kept = found.header["tokens"]
     assert len(kept) == found.framed["0.vectors"].shape[2] == 6
     assert {task.answers_from, int(example.target[0, 0])} <= set(kept)
@@ -284,12 +263,8 @@ def test_scores_of_the_example_are_those_of_the_formula(shape, layer, head):
     shown = found.header["positions"]
     for frame, p, text in everything(shape):
         scores = reference_of(film(shape), p, frame)[0].stages[layer]["scores"].numpy()
-        own = {
-            name: found.framed.get(f"{p}.{name}")
-            for name in ("scores", "shares", "eigenvalues", "negative", "gap")
-        }
         if head >= scores.shape[1]:
-            assert set(own.values()) == {None}
+            assert f"{p}.scores" not in found.framed
             continue
         square = scores[3, head]  # (maps, n, n)
         odd, even = asymmetry(square), (square + np.swapaxes(square, 1, 2)) / 2
@@ -301,17 +276,13 @@ def test_scores_of_the_example_are_those_of_the_formula(shape, layer, head):
             "negative": (np.minimum(values, 0) ** 2).sum(1) / (values**2).sum(1),
             "gap": np.abs(square - np.swapaxes(square, 1, 2)).mean(2),
         }.items():
-            assert_allclose(own[name][frame], wanted, **EXACT, err_msg=f"{name} {text}")
+            own = found.framed[f"{p}.{name}"][frame]
+            assert_allclose(own, wanted, rtol=1e-4, atol=1e-4, err_msg=f"{name} {text}")
 
 
 @pytest.mark.parametrize("shape", ["people", "causal"])
 def test_symmetry_of_every_stage_is_that_of_the_formula(shape):
-    """The scores, the scores that no mask hides, and the pattern are measured for each head.
-
-    The largest gap is max|S − Sᵀ| over examples and heads, as it is and over max|S|. Scores must be
-    symmetric where they are up to rounding once weights have moved, and nowhere else. Beside them
-    stands what was evaluated in training: (1 − s)/2 per head, and the attention on both entries.
-    """
+    """The scores, the scores that no mask hides, and the pattern are measured for each head."""
     found, whole = seen(shape, "symmetry"), film(shape)
     size, symmetric = whole.experiment.size, set()
     for frame, p, text in everything(shape):
@@ -364,30 +335,130 @@ def test_weights_are_measured_as_the_product(shape):
 
 
 def test_what_hangs_on_positions_is_told_from_what_hangs_on_tokens():
-    """All of it where a key bias breaks tied scores, little where W_Q and W_K differ.
-
-    By hand: matrices that are alike share 1, two that cancel out −1, independent ones about 0.
-    """
+    """All of it where a key bias breaks tied scores, little where W_Q and W_K differ."""
     found = seen("people", "symmetry")
     for text, share in (("Q=K positions=key_bias", 1), ("Q=K positions=relative", 1), ("QKV", 0)):
         own = found.framed[f"{place_of('people', text)}.positional"][-1, 0]
         assert own == pytest.approx(share, abs=1e-4 if share else 0.2), text
     one = torch.tensor([[0.0, 3.0], [-3.0, 0.0]]).double()
-    assert shared_part(one.expand(5, 2, 2)).item() == pytest.approx(1)
     assert shared_part(torch.stack([one, -one])).item() == pytest.approx(-1)
-    drawn = torch.randn(400, 7, 7, generator=torch.Generator().manual_seed(0)).double()
-    assert abs(shared_part(drawn).item()) < 0.01
     assert shared_part(torch.zeros(5, 3, 3).double()).item() == 0
 
 
-def test_long_examples_show_what_is_asked_last_and_its_answers():
-    """So many positions at most; marks point at places among them."""
-    header = seen("causal", "symmetry").header
-    assert header["n_examples"] == N_EXAMPLES
-    shown, task = header["positions"], film("causal").experiment.task
-    example = examples_of(task)
-    assert len(shown) == len(header["labels"]) == MOST_POSITIONS < header["n_keys"] == 30
-    assert shown == sorted(shown)
-    asked = (example.labels[0] >= 0).nonzero().flatten().tolist()
-    marks = {shown[i]: shown[j] for i, j in enumerate(header["target"]) if j >= 0}
-    assert marks == {task.answers_from + i: int(example.target[0, i]) for i in asked}
+# Attributions: parts of two tokens add up to a score, and values to a logit
+
+
+NEAR_SUM = 1e-5
+
+
+def arrays_of(found, place, frame=-1):
+    """The arrays of a variant's attribution at one frame."""
+    start = f"{place}.why."
+    return {n.removeprefix(start): a[frame] for n, a in found.framed.items() if n.startswith(start)}
+
+
+def check_sums(film, asked):
+    """Hold the sums of all variants that have the head against the formula; count the variants."""
+    found = inspect_attention(film, Inspection("attention", **asked))
+    header, n_checked = found.header, 0
+    layer, head = asked["layer"], asked.get("head", 0)
+    spec = film.experiment.layer_specs[layer]
+    query = header["layers"][layer]["row_positions"][header["row"]]
+    i, j = query - spec.query_positions[0], asked["key_position"] - spec.key_positions[0]
+    for place in range(len(film.experiment.sharing)):
+        arrays, variant = arrays_of(found, place), header["variants"][place]
+        assert variant["attribution"]["note"] == ""
+        reference, logits, _ = reference_of(film, place, len(film.frames) - 1)
+        if head >= reference.n_heads:
+            assert arrays == {}
+            continue
+        example, n_checked = asked.get("example", 0), n_checked + 1
+        scores = reference.stages[layer]["scores"][example][head]  # (p, i, j)
+        pairs = [("", "parts", "bias", scores[:, i, j])]
+        if spec.square:
+            pairs.append(("reverse", "reverse_parts", "reverse_bias", scores[:, j, i]))
+        for _, parts, bias, score in pairs:
+            total = arrays[parts].sum((-2, -1)) + arrays[bias]
+            near = NEAR_SUM * max(1, np.abs(arrays[parts]).max())
+            assert_allclose(total, score.numpy(), rtol=0, atol=near, err_msg=variant["text"])
+        if header["is_asked"]:
+            check_answer(film, header, arrays, variant, logits[example])
+    return found, n_checked
+
+
+def check_answer(film, header, arrays, variant, logits):
+    """Hold the sums of both answers against the logits of the formula."""
+    answer = header["layers"][header["layer"]]["row_positions"][header["row"]]
+    logits = logits[answer - film.experiment.task.answers_from].numpy()
+    layers = variant["attribution"]["layers"]
+    amounts = [arrays["direct"].sum(-1)]
+    amounts += [arrays[f"values.{layer}"].sum((-2, -1)) for layer in layers]
+    for which, known in ((0, True), (1, header["right"] != NOTHING)):
+        wanted = logits[arrays["classes"][which]] if known else np.nan
+        total = sum(one[which] for one in amounts)
+        assert_allclose(total, wanted, rtol=0, atol=NEAR_SUM * max(1, np.abs(logits).max()))
+    assert arrays["classes"][0] == logits.argmax()
+
+
+@pytest.mark.parametrize(
+    ("shape", "layer", "head"),
+    [("one head", 0, 0), ("three heads", 1, 1), ("answers at the end", 2, 0)],
+)
+def test_sums_are_exact_for_one_variant_of_every_mechanism(shape, layer, head, seed):
+    """In all blocks and shapes; the seed draws example, query and key."""
+    film, draw = film_of_shape(shape), random.Random(seed)
+    film = film.at(film.steps[-1])
+    first, end = film.experiment.layer_specs[layer].key_positions
+    asked = {"key_position": draw.randrange(first, end), "query_index": draw.randrange(4)}
+    asked |= {"layer": layer, "head": head, "example": draw.randrange(32)}
+    _, n_checked = check_sums(film, asked)
+    assert n_checked >= len(film.experiment.sharing) // 2
+
+
+@every_task
+def test_sums_are_exact_on_every_task(task):
+    """In the first and the last layer; the parts are the fields of its tokens, by name."""
+    film = film_of(task, **KINDS.get(task, {}))
+    film = film.at(film.steps[-1])
+    for layer in {0, len(film.experiment.layer_specs) - 1}:
+        _, end = film.experiment.layer_specs[layer].key_positions
+        asked = {"layer": layer, "key_position": end - 1, "query_index": 1, "example": 2}
+        found, _ = check_sums(film, asked)
+        parts = found.header["variants"][0]["attribution"]["parts"]["query"]
+        names = film.experiment.task.field_names
+        assert parts[: len(names)] == list(names)
+    assert len(set(names)) == film.experiment.task.n_fields
+
+
+def test_with_one_matrix_both_directions_add_the_same_numbers():
+    """Also if keys have factors, or both are rotated; not with two matrices or unit keys."""
+    same = ("Q=K", "Q=K=V", "Q=K signed", "Q=K positions=rope", "Q=K positions=relative")
+    film = film_of("directed", (*same, "QKV", "K=V", "Q=K unit_key", "Q=K skew=2"))
+    film = film.at(film.steps[-1])
+    found = inspect_attention(film, Inspection("attention", key_position=3, query_index=1))
+    texts = found.header["sentences"]["attribution"][-1]
+    for place, (variant, text) in enumerate(zip(film.experiment.sharing, texts, strict=True)):
+        arrays = arrays_of(found, place)
+        apart = np.abs(arrays["parts"] - arrays["reverse_parts"]).max()
+        is_same = variant.value in same
+        assert (apart < 1e-12) == is_same, variant
+        assert ("same numbers" in text, "other numbers" in text) == (is_same, not is_same), variant
+        assert ("one matrix" in text) == (is_same and "relative" not in variant), variant
+
+
+def test_parts_do_what_their_names_say():
+    """A change of one field of the query's token changes the row of this field alone."""
+    film = film_of("directed", ("QKV",))
+    film = film.at(film.steps[-1])
+    (frame,) = film.frames
+    task, own = film.experiment.task, frame.parameters[0]
+    asked = Inspection("attention", key_position=3, query_index=1)
+    tokens = examples_of(task).tokens[0]
+    arrays = arrays_of(inspect_attention(film, asked), 0)
+    x = own["W_E"][tokens.numpy()].astype(float)  # (i, fields, m)
+    sizes = np.sqrt((x.sum(1) ** 2).mean(-1) + 1e-6)
+    rows = x / sizes[:, None, None]
+    w_qk = own["0.W_Q"].astype(float) @ own["0.W_K"].astype(float).T
+    d_k = film.experiment.wiring(film.experiment.sharing[0]).sizes.d_k
+    wanted = rows[1] @ w_qk @ rows[3].T / np.sqrt(d_k)
+    assert_allclose(arrays["parts"][0], wanted, atol=1e-9)

@@ -76,9 +76,7 @@ def test_every_value_has_a_small_card():
     for question in QUESTIONS.values():
         text = small(question, 20_000)
         assert Answer(question, records).conclusion in text
-        assert text.count("✓") + text.count("✗") + text.count("?") >= len(question.claims)
         assert all(name in text for name in question.claims if name in records)
-        assert question.source in text
     for name in CATALOGUE:
         text = small(ak.Variant(name), 12_000)
         assert ak.Variant(name).value in text, name
@@ -87,20 +85,20 @@ def test_every_value_has_a_small_card():
     changed = words(ak.Experiment(d_head=8, n_seeds=3)._repr_html_())
     assert "Seeds 3" in changed
     assert "Seeds" not in words(ak.Experiment()._repr_html_())
+    html = film_of(steps=40, evaluate_every=1)._repr_html_()
+    assert html.count("<iframe") == 1  # the player is a page of its own inside of an attribute
+    assert "<script" not in html
+    assert len(html) < 1_600_000
 
 
 def test_cards_say_what_has_no_number_yet():
-    """A card of step 0 claims nothing, a running one has a bar, and diverged runs leave gaps.
-
-    Numbers are not computed in another way than those of the table.
-    """
+    """A card of step 0 claims nothing, a running one has a bar, and diverged runs leave gaps."""
     example = load_example("directed")
     text = words(example._repr_html_())
     for row in sharing_table(example).to_dict("records"):
         assert percent(row["accuracy"]) in text
         assert f"{row['parameters']:,}" in text
     assert "Untrained: " in words(trained(tiny("directed"), 0)._repr_html_())
-    assert 'class="band"' not in trained(tiny("directed", n_seeds=1), 2)._repr_html_()
     running = dataclasses.replace(example, status="running", step=300)
     assert "50% of" in running._repr_html_()
     stopped = dataclasses.replace(example, status="stopped")
@@ -119,18 +117,14 @@ def test_many_variants_have_few_drawings_and_a_whole_table():
     experiment = ak.Experiment(task="phonebook", sharing=variants, n_seeds=1)
     many, n = trained(experiment, 0).snapshot, len(variants)
     html = many._repr_html_()
-    assert n > 30
     assert f"first 8 of {n}" in words(html)
     assert html.count("<tr>") == n + 1
     assert len(html) < 120_000
-    assert f"first 12 of {n}" in words(experiment._repr_html_())
-    for kind in ("accuracy", "attention"):
-        layout = drawn(many.plot(kind))["layout"]
-        domains = [layout[name]["domain"] for name in layout if name.startswith("xaxis")]
-        assert len({tuple(domain) for domain in domains}) == 5
-        assert layout["height"] > 2000
-        ends = [end for name in layout if "axis" in name for end in layout[name].get("domain", ())]
-        assert 0 <= min(ends) <= max(ends) <= 1
+    layout = drawn(many.plot("attention"))["layout"]
+    domains = [layout[name]["domain"] for name in layout if name.startswith("xaxis")]
+    assert len({tuple(domain) for domain in domains}) == 5
+    ends = [end for name in layout if "axis" in name for end in layout[name].get("domain", ())]
+    assert 0 <= min(ends) <= max(ends) <= 1
 
 
 def test_records_atlases_and_heads_have_cards_and_figures():
@@ -150,17 +144,6 @@ def test_records_atlases_and_heads_have_cards_and_figures():
     assert drawn(atlas.plot("scatter", x="overlap_kv", y="symmetry"))["data"]
     figures = [drawn(head.plot(kind)) for kind in ("split", "spectra", "angles")]
     assert len({figure["layout"]["title"]["text"] for figure in figures}) == 3
-
-
-def test_a_film_has_its_player_in_a_frame():
-    """The player is a page of its own inside of an attribute, below a limit of bytes."""
-    film = film_of(steps=40, evaluate_every=1)
-    html = film._repr_html_()
-    assert html.count("<iframe") == 1
-    assert "<script" not in html  # that of the frame is escaped
-    assert len(html) < 1_600_000
-    assert "has 24 of" in html
-    assert "<iframe" not in dataclasses.replace(film, frames=[])._repr_html_()
 
 
 def test_texts_of_users_are_escaped(monkeypatch):
@@ -184,19 +167,11 @@ def test_texts_of_users_are_escaped(monkeypatch):
 
 
 def test_a_card_changes_nothing_outside_of_itself():
-    """Every selector of its style sheet begins with its own class.
-
-    The sheet has a line for every class of a task's drawing. A notebook that is not trusted removes
-    the sheet and keeps the texts within drawings, but not the drawings.
-    """
+    """Every selector begins with its own class; who is not trusted sees texts, not drawings."""
     rules = style.STYLE.removeprefix("<style>").removesuffix("</style>")
     for rule in filter(None, (part.strip() for part in rules.split("}"))):
         selectors = re.sub(r"\([^)]*\)", "", rule.split("{")[0]).split(",")
         assert all(one.strip().startswith(f".{style.ROOT}.{style.ROOT}") for one in selectors)
-    thumbnail = ak.Experiment()._repr_html_().split('ak-thumb"')[1].split("</svg>")[0]
-    classes = {text.split('"')[0] for text in thumbnail.split('class="')[1:]}
-    assert "ak-arc" in classes
-    assert [one for one in classes if f".{style.ROOT} .ak-thumb .{one}" not in rules] == []
     before, _, after = load_example("directed")._repr_html_().partition('<div class="grid" style="')
     assert after.startswith("display:none;")
     assert "<svg" not in before
@@ -204,8 +179,6 @@ def test_a_card_changes_nothing_outside_of_itself():
 
 
 # Figures
-
-KINDS = ("accuracy", "loss", "attention", "scores", "asymmetry")
 
 
 def drawn(figure) -> Figure:
@@ -221,7 +194,8 @@ def drawn(figure) -> Figure:
 
 def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
     """A figure has a panel per variant; scores are refused where none were recorded."""
-    for task, kind in product(("directed", "translation", "language", "transfer"), KINDS):
+    kinds = ("accuracy", "loss", "attention", "scores", "asymmetry")
+    for task, kind in product(("directed", "translation", "language", "transfer"), kinds):
         snapshot = load_example(task)
         if kind == "scores" and snapshot.probe.scores is None:
             with pytest.raises(ValueError, match="no scores"):
@@ -231,20 +205,16 @@ def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
         axes = [name for name in layout if name.startswith("xaxis")]
         assert len(axes) == len(snapshot.experiment.sharing)
         assert snapshot.experiment.task.title in layout["title"]["text"]
-
-
-def test_seed_layer_and_head_choose_the_map():
-    """Each has another map, the mean of heads too; frames and circles mark that of a relation."""
+    snapshot = load_example("directed")
+    figures = [drawn(snapshot.plot(theme=one)) for one in (None, "light", "dark")]
+    assert len({figure["layout"]["font"]["color"] for figure in figures}) == 3
+    assert {figure["layout"]["paper_bgcolor"] for figure in figures} == {"rgba(0,0,0,0)"}
+    of_result = ak.Result(snapshot, []).plot()  # a result draws what its snapshot does
+    assert drawn(of_result) == drawn(snapshot.plot("accuracy"))
     snapshot = load_example("translation")
     options = [{}, {"seed": 1}, {"layer": 0}, {"head": 1}, {"head": "mean"}]
     maps = [str(drawn(snapshot.plot("attention", **one))["data"][0]["z"]) for one in options]
     assert len(set(maps)) == len(maps)
-    figure = drawn(load_example("directed").plot("attention"))
-    shapes = {shape["type"] for shape in figure["layout"]["shapes"]}
-    circles = [trace for trace in figure["data"] if trace["type"] == "scatter"]
-    assert shapes == {"rect"}
-    assert {trace["marker"]["symbol"] for trace in circles} == {"circle-open"}
-    assert len(circles[0]["x"]) == len(circles[0]["y"]) > 0
 
 
 def test_wrong_options_are_named():
@@ -256,19 +226,16 @@ def test_wrong_options_are_named():
     place = {"model": "all-MiniLM-L6-v2", "kind": "encoder", "layer": 0, "head": 0}
     for call, options, message in (
         (snapshot.plot, {"kind": "acuracy"}, "kind: got 'acuracy', allowed accuracy, loss, "),
-        (snapshot.plot, {"kind": 3}, "kind: got 3, allowed accuracy"),
         (snapshot.plot, {"theme": "pink"}, "theme: got 'pink', allowed light, dark or None"),
         (snapshot.plot, {"kind": "loss", "seed": 1}, "seed: got 1, allowed options theme"),
         (snapshot.plot, {"kind": "attention", "seed": 9}, "seed: got 9, allowed 0 to 4"),
         (snapshot.plot, {"kind": "attention", "layer": 1}, "layer: got 1, allowed 0"),
         (snapshot.plot, {"kind": "attention", "head": True}, 'got True, allowed 0 or "mean"'),
-        (snapshot.plot, {"kind": "attention", "sead": 1}, "theme, seed, layer, head (did you"),
         (short.plot, {"kind": "learning"}, "no long runs"),
         (small_claim("unmeasured").plot, {}, "claim: got 'unmeasured', allowed"),
         (atlas.plot, {"measure": "symetry"}, "measure: got 'symetry', "),
         (a_head(Atlas(made_atlas().table)).plot, {}, "portrait"),
         (only.head, place | {"model": "x"}, "model: got 'x', allowed all-MiniLM-L6-v2"),
-        (only.head, place | {"kind": "x"}, "kind: got 'x', allowed encoder"),
         (only.head, place | {"layer": 99}, "layer: got 99, allowed 0 to 5"),
         (only.head, place | {"head": -1}, "head: got -1, allowed 0 to 11"),
         (only.head, place | {"offset": 3}, "offset: got 3, allowed 0"),
@@ -277,16 +244,6 @@ def test_wrong_options_are_named():
             call(**options)
     for kind in ("scores", "differences", "learning"):  # a claim draws its shipped record
         assert drawn(record.plot(kind)) == drawn(CLAIMS["one_matrix"].plot(kind))
-
-
-def test_themes_change_the_colour_of_texts_only():
-    """Backgrounds stay transparent, so that a figure suits its notebook."""
-    snapshot = load_example("directed")
-    figures = [drawn(snapshot.plot(theme=one)) for one in (None, "light", "dark")]
-    assert len({figure["layout"]["font"]["color"] for figure in figures}) == 3
-    assert {figure["layout"]["paper_bgcolor"] for figure in figures} == {"rgba(0,0,0,0)"}
-    of_result = ak.Result(snapshot, []).plot()  # a result draws what its snapshot does
-    assert drawn(of_result) == drawn(snapshot.plot("accuracy"))
 
 
 def test_a_figure_has_a_picture_where_scripts_do_not_run(monkeypatch):

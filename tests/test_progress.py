@@ -16,8 +16,7 @@ from traitlets.config import Config
 
 import attnkit as ak
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.training import progress as progress_module
-from attnkit.training.progress import LEAST_SECONDS, SHARE, LiveFigure, current_place
+from attnkit.training.progress import LiveFigure, current_place
 from attnkit.training.training import Training
 
 STOPPED = r"Stopped .* ([\d,]+) of ([\d,]+); the (result|film) .*"
@@ -167,22 +166,6 @@ def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
     assert "no &lt;label&gt;" in undrawn.shown[-1]
 
 
-def test_slow_pictures_take_a_bounded_share(monkeypatch):
-    """Pictures that take a second each take 4% of a training of 1,000 seconds."""
-    clock, figure = SimpleNamespace(now=0.0), Pictures()
-    monkeypatch.setattr(progress_module.time, "perf_counter", lambda: clock.now)
-    shown = []
-    figure.show = lambda html: (shown.append(html), setattr(clock, "now", clock.now + 1.0))
-    training = SimpleNamespace(experiment=small(10_000), finished=False, seconds=1.0)
-    training.snapshot = lambda: SimpleNamespace(_repr_html_=lambda: "")
-    for training.step in range(1, 10_000):
-        clock.now += 0.1
-        figure(training)
-    share = len(shown) / clock.now
-    assert SHARE / 2 < share <= SHARE + 1 / clock.now
-    assert LEAST_SECONDS < 1 / SHARE
-
-
 class Displays(DisplayPublisher):
     """Displays of a notebook's cell: the pictures that each has shown."""
 
@@ -217,12 +200,7 @@ def notebook(tmp_path, monkeypatch):
 
 
 def test_a_notebook_shows_live_figures(notebook, request, capsys):
-    """One display is updated, and its last picture stays below a line; nothing else is written.
-
-    Only the line stays above a result that is the value of the cell. Of a loop of trainings, each
-    leaves a line, and the last one its figure. A thread is silent. The stop button gives what was
-    trained, and the next cell goes on with it.
-    """
+    """One display is updated, and its last picture stays below a line; nothing else is written."""
     (pictures,), value = notebook("result = ak.train(small(200))")
     assert "0 of 200 steps" in pictures[0]
     assert "of 200 steps, about" in pictures[1]
