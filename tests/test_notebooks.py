@@ -11,9 +11,6 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.foundation.process import environment_with_package
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
-SECONDS = 300
-"""Time that one cell may take."""
-
 WORSE = r": {} \d+% right, worse than QKV with (\d) of (\d) seeds"
 
 
@@ -21,9 +18,9 @@ def executed(name, folder):
     """Return the code cells of a notebook that a kernel ran in an empty folder."""
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=SECONDS, resources=resources)
+    client = NotebookClient(notebook, timeout=300, resources=resources)
     client.execute(env=environment_with_package())
-    cells = code_cells(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]
     assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []
     figures = [o.data for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
@@ -42,23 +39,17 @@ def kinds(cell):
     return [next((k for k in ("plotly", "html") if k in names), "plain") for names in shown]
 
 
-def code_cells(notebook):
-    """Return the cells with code."""
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def n_worse(text, variant):
-    """Return the pairs (number of worse seeds, number of seeds) that a text has of a variant."""
-    found = re.findall(WORSE.format(re.escape(variant)), text)
-    return [(int(worse), int(seeds)) for worse, seeds in found]
-
-
 def five_questions(cells):
     """Each question shows what was trained now, as it is in the record, and its card."""
     for cell, question in zip(cells, QUESTIONS.values(), strict=True):
         assert question.title in cell.outputs[-1].data["text/html"]
     assert kinds(cells[2]).count("plotly") == 2
-    translation, value, spaces, narrow, one = map(texts, cells)
+
+    def n_worse(cell, variant):  # (number of worse seeds, number of seeds)
+        found = re.findall(WORSE.format(re.escape(variant)), texts(cell))
+        return [(int(worse), int(seeds)) for worse, seeds in found]
+
+    translation, value, spaces, narrow, one = cells
     assert n_worse(translation, "K=V") != []
     assert n_worse(value, "Identity V") == [(0, 4), (0, 4)]
     assert n_worse(spaces, "Q=K") == [(0, 4), (4, 4)]
@@ -96,35 +87,35 @@ def your_attention(cells):
     assert "Linear does not return" in texts(cells[4])
 
 
-CHECKS = {one.__name__: one for one in (five_questions, your_attention, your_model,
-                                        your_task_and_variant)}  # fmt: skip
+CHECKS = (your_attention, your_model, your_task_and_variant)
 
 
 def test_notebooks_are_stored_without_outputs():
     """They are small, valid, and a change of one cell changes nothing else in its file."""
     paths = {path.stem: path for path in FOLDER.glob("*.ipynb")}
-    assert set(paths) == set(CHECKS)
+    assert set(paths) == {check.__name__ for check in (five_questions, *CHECKS)}
     for path in paths.values():
         notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
         nbformat.validate(notebook)
         assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
         assert all(re.fullmatch(r"[a-z]+-\d\d", cell.id) for cell in notebook.cells)
         assert all(cell.metadata == {} for cell in notebook.cells)
-        for cell in code_cells(notebook):
-            assert (cell.outputs, cell.execution_count) == ([], None)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                assert (cell.outputs, cell.execution_count) == ([], None)
         assert path.stat().st_size < 20_000
 
 
 @pytest.mark.server
 def test_one_notebook_runs_as_people_run_it(seed, tmp_path):
     """The seed draws one of those that take seconds; a kernel starts, trains and measures."""
-    name = sorted(CHECKS.keys() - {"five_questions"})[seed % 3]
-    CHECKS[name](executed(name, tmp_path))
+    check = CHECKS[seed % 3]
+    check(executed(check.__name__, tmp_path))
 
 
 @pytest.mark.server
 @pytest.mark.long(seconds=30)
-@pytest.mark.parametrize("name", CHECKS)
-def test_every_notebook_runs_as_people_run_it(name, tmp_path):
+@pytest.mark.parametrize("check", [five_questions, *CHECKS])
+def test_every_notebook_runs_as_people_run_it(check, tmp_path):
     """Each in a kernel of its own."""
-    CHECKS[name](executed(name, tmp_path))
+    check(executed(check.__name__, tmp_path))
