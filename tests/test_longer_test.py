@@ -9,7 +9,6 @@ from same import assert_same
 from attnkit.claims.measures import MEASURES
 from attnkit.experiment import Experiment
 from attnkit.experiment.longer_test import longer_experiment
-from attnkit.figures.board import board
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.model import Model
 from attnkit.sweeps import Sweep
@@ -19,8 +18,8 @@ from attnkit.training.data import held_out_examples
 from attnkit.training.metrics import accuracy
 from attnkit.training.training import Training
 
+# Sizes of which twice as many are possible, where those of the default are too large.
 SHORT = {"mutual": {"n_entries": 4}, "neighbours": {"n_asking": 3}, "dual_role": {"n_circles": 2}}
-"""Sizes of which twice as many are possible, where those of the default are too large."""
 
 CPU = torch.device("cpu")
 
@@ -72,7 +71,7 @@ def test_longer_examples_have_the_same_vocabulary(task):
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
 def test_a_longer_test_is_the_accuracy_of_the_same_weights(engine):
-    """Compared with a model that is made for the longer examples and gets the weights."""
+    """Compared with a model that is made for the longer examples; it changes nothing else."""
     training = trained(asked_of_six(), engine)
     snapshot, parameters = training.snapshot(), training.result().parameters
     experiment = training.experiment.replace(longer_test=1, equal="nothing", n_entries=6)
@@ -87,12 +86,14 @@ def test_a_longer_test_is_the_accuracy_of_the_same_weights(engine):
         examples = held_out_examples(alone, [seed], CPU)
         expected = accuracy(model.logits(examples.tokens), examples.labels)
         assert snapshot.latest("longer_accuracy")[run] == pytest.approx(float(expected[0]))
-
-
-@pytest.mark.parametrize("engine", ["kernel", "torch"])
-def test_a_longer_test_changes_nothing_else(engine):
-    """Weights and all other metrics have the same bits; alone, a run has the same numbers."""
-    with_test, without = (trained(asked_of_six(longer_test=n), engine) for n in (TIMES, 1))
+    latest, last = snapshot.latest("longer_accuracy"), training.experiment.training.steps
+    read = MEASURES["longest_accuracy"].read  # of what was tested on longer examples, or not
+    np.testing.assert_array_equal(read(snapshot, last), latest.astype(float))
+    plain = trained(asked_of_six(longer_test=1), engine)
+    accuracy_of_all = plain.snapshot().latest("accuracy").astype(float)
+    np.testing.assert_array_equal(read(plain.snapshot(), last), accuracy_of_all)
+    # Weights and all other metrics have the same bits as without; alone, a run has its numbers.
+    with_test, without = training, plain
     assert_same(with_test.result().parameters, without.result().parameters)
     history, expected = (dict(one.snapshot().history) for one in (with_test, without))
     assert np.isnan(expected.pop("longer_accuracy")).all()
@@ -106,54 +107,25 @@ def test_a_longer_test_changes_nothing_else(engine):
     assert longer.shape == history["accuracy"].shape
 
 
-def test_learned_positions_end_at_the_trained_length():
-    """They are refused, as a setting and as the option of one variant."""
+def test_what_is_too_long_is_named():
+    """Learned positions, a setting that would be too large, and a longer test of a sweep."""
     for name in ("learned", "relative", "key_bias", "learned_plus"):
         for given in ({"positions": name}, {"sharing": ["QKV", f"QKV positions={name}"]}):
             problem = problem_of(task="phonebook", longer_test=2, **given)
             assert problem.field == "longer_test"
             assert f"positions={name}" in problem.allowed
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
+    mqar = {"task": "mqar", "positions": "rope"}
+    large = {"n_tokens": 256, "n_pairs": 16, "length": 128, "n_heads": 8, "n_seeds": 40}
+    for given, named in (
         ({"task": "phonebook", "longer_test": 8}, "n_entries would be 64"),
         ({"task": "phonebook", "longer_test": 4, "n_names": 31}, "n_entries would be 32"),
-        ({"task": "mqar", "positions": "rope", "n_pairs": 6, "longer_test": 6}, "n_pairs would"),
-        (
-            {"task": "mqar", "positions": "rope", "n_tokens": 256, "n_pairs": 16, "length": 128}
-            | {"longer_test": 4, "n_heads": 8, "n_seeds": 40, "n_eval": 2048},
-            "n_seeds would be 40",
-        ),
-    ],
-)
-def test_what_is_too_long_is_named(given, named):
-    """The error belongs to the longer test, and says which setting would be too large."""
-    problem = problem_of(**given)
-    assert problem.field == "longer_test"
-    assert named in problem.allowed
-
-
-def test_numbers_of_a_longer_test_are_shown():
-    """In the table, in JSON, in the column of the Lab, and as a measure of claims."""
-    result = trained(asked_of_six(longer_test=TIMES)).result()
-    latest = result.snapshot.latest("longer_accuracy").astype(float)
-    np.testing.assert_array_equal(result.table["longer_accuracy"], latest)
-    assert [run["longer_accuracy"] for run in result.to_dict()["runs"]] == latest.tolist()
-    snapshots = [result.snapshot, trained(asked_of_six(longer_test=1)).snapshot()]
-    for snapshot, is_told in zip(snapshots, (True, False), strict=True):
-        facts = [column["facts"] for column in board(snapshot, snapshot.experiment, 0)["columns"]]
-        assert ["2 times as" in text for text in facts] == [is_told] * len(facts)
-    last = result.experiment.training.steps
-    read = MEASURES["longest_accuracy"].read
-    np.testing.assert_array_equal(read(result.snapshot, last), latest)
-    without = snapshots[1]
-    np.testing.assert_array_equal(read(without, last), without.latest("accuracy").astype(float))
-
-
-def test_a_sweep_has_no_longer_test():
-    """So the hashes of its cells stay those of earlier versions."""
+        ({**mqar, "n_pairs": 6, "longer_test": 6}, "n_pairs would"),
+        ({**mqar, **large, "longer_test": 4, "n_eval": 2048}, "n_seeds would be 40"),
+    ):
+        problem = problem_of(**given)
+        assert problem.field == "longer_test"
+        assert named in problem.allowed
     with pytest.raises(InvalidSweep, match="longer_test"):
         Sweep(base={"task": "phonebook", "longer_test": 2})
+    # So the hashes of cells stay those of earlier versions.
     assert Sweep(base={"task": "phonebook"}).cell_hashes()[0, 0] == b"26a31f89fb177cfd"
