@@ -106,9 +106,8 @@ for named in CATALOGUE.values():  # words that were added since
 class Reference:
     """The forward pass of one run of a variant.
 
-    Attributes:
-        scores: of every layer, (b, h·maps, i, j), before masks. patterns: after them, (b, h, i, j).
-        stages: of every layer, name → rows (b, …), from what it reads to what it adds.
+    By layer, `scores` are (b, h·maps, i, j), before masks, `patterns` (b, h, i, j), after them, and
+    `stages` have rows (b, …) by name, from what a layer reads to what it adds.
     """
 
     def __init__(self, experiment, text):
@@ -215,12 +214,10 @@ class Reference:
     def keys_and_values(self, x, w):
         """k = x W_K, v = x W_V, or what stands in their place, and what acts on them."""
         narrow = linear(x, w, "C") if "kv_rank" in self.given else x
-        if "kv_residual" in self.given:
-            k, v = (self.with_residual(x, w, self.source[role]) for role in "KV")
-        elif "valueless" not in self.given:
+        if "valueless" not in self.given and "kv_residual" not in self.given:
             v = self.heads(narrow, w, "V", self.d_v)
         if "kv_residual" in self.given:
-            pass
+            k, v = (self.with_residual(x, w, self.source[role]) for role in "KV")
         elif "shared_half" in self.given:
             shared = linear(x, w, "R")[:, None].expand(*v.shape[:3], -1)
             k = torch.cat([shared, v[..., : self.d_k // 2]], -1)
@@ -413,11 +410,7 @@ class InspectedExample:
             assert_close(found[name].double(), expected, rtol=1e-3, atol=near, msg=message)
 
     def idle(self, variant):
-        """Parameters without a gradient, besides what cancels in the softmax.
-
-        That are the b of (X)⁺, one number for all scores, and biases of keys that nothing else
-        reads, which are the same for all scores of a row.
-        """
+        """Parameters without a gradient, besides those that cancel in the softmax of a row."""
         found = self.model.run_parameters(self.run(variant), self.gradient)
         known = ("b_plus", "b_K", *(["W_V"] if "fixed_values" in variant.given else []))
         return [n for n, v in found.items() if not v.any() and not n.endswith(known)]
@@ -432,18 +425,17 @@ def shake(model):
                 value += 0.3 * torch.randn(value.shape, generator=generator)
 
 
-def sized(variants, shape):
-    """An experiment of these variants at one of the shapes."""
-    return Experiment(sharing=variants, **settings_of(shape))
-
-
 def settings_of(shape):
     """All settings of a shape but the variants."""
     sizes = {**TINY, "steps": 100, "evaluate_every": 50, **shape}
-    for name in ("n_names", "n_values", "n_entries"):
-        if name not in TASKS[sizes.get("task", "directed")].model_fields:
-            sizes.pop(name)
-    return sizes
+    left_out = {"n_names", "n_values", "n_entries"}
+    left_out -= set(TASKS[sizes.get("task", "directed")].model_fields)
+    return {name: value for name, value in sizes.items() if name not in left_out}
+
+
+def sized(variants, shape):
+    """An experiment of these variants at one of the shapes."""
+    return Experiment(sharing=variants, **settings_of(shape))
 
 
 def possible(variants, **settings):
