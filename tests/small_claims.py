@@ -100,4 +100,5 @@ class MadeUp(Bench):
 
 def made_up(claim, bench=None, **options):
     """Return evidence for a claim from made-up numbers."""
-    return gather([claim], bench or MadeUp(), **options)[0]
+    (evidence,) = gather([claim], bench or MadeUp(), **options)
+    return evidence
