@@ -40,6 +40,11 @@ NO_FIGURE = {"owner"}
 MOST_WORDS = {"asymmetry": 450, "similarity": 450}
 """Words of a page on a wide screen, at most, where that is not 700."""
 
+DRAWN = {"lab": ".ak-board[data-draws] canvas", "surgery": ".ak-ways table", "guide": ".ak-card"}
+DRAWN |= dict.fromkeys(["attention", "asymmetry", "similarity"], ".ak-film[data-described='600']")
+DRAWN |= dict.fromkeys(["capacity", "atlas", "questions"], ".ak-plot[data-draws]")
+"""What a page draws last."""
+
 LOOK_INSIDE = ("attention", "asymmetry", "similarity", "surgery")
 """Pages that lead with a conclusion, larger than their title."""
 
@@ -319,6 +324,7 @@ def test_everybody_can_use_a_page(page, links, name, seed, night, tmp_path):
         page.locator(".st-key-owner_secret input").fill(OWNER_SECRET)
         page.locator(".st-key-owner_sign_in button").click()
         page.wait_for_selector("[data-testid=stMetric]")
+    page.wait_for_selector(DRAWN.get(name, "h1"), state="attached")
     settle(page, name not in NO_FIGURE)
     icon = page.locator("link[rel='shortcut icon']").get_attribute("href")
     assert icon.startswith("data:image")
@@ -342,6 +348,8 @@ def test_everybody_can_use_a_page(page, links, name, seed, night, tmp_path):
         [node, said] for node, said in page.evaluate(FIGURES) if not A_FINDING.search(said)
     ]
     numbers = list(range(page.evaluate(NUMBER_FIGURES) if printed else 0))
+    if numbers:
+        show(page, choice.randint(800, 1600), scheme)
     for number in choice.sample(numbers, len(numbers) if night else min(1, len(numbers))):
         assert_saved_as_shown(page, number)
     for window in windows[1:]:

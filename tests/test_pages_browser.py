@@ -64,10 +64,13 @@ def test_a_newcomer_finds_pages_terms_and_lessons(page, address):
         "() => getComputedStyle(document.documentElement).getPropertyValue('--ak-zoom')"
     )
     expect(lesson).to_be_visible()
+    page.wait_for_function(f"() => {ALL_HAS_COME}")
     page.go_back()
     expect(page.locator("h1")).to_have_text("Guide")
+    page.wait_for_function(f"() => {ALL_HAS_COME}")
     page.go_forward()
     expect(lesson).to_be_visible()
+    page.wait_for_function(f"() => {ALL_HAS_COME}")
     links.filter(has_text="Guide").evaluate("(node) => node.click()")
     expect(page.locator("h1")).to_have_text("Guide")
 
