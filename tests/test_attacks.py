@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from crowd import hosted
 from forging import TYPED, forged_run, forged_states, message, rerun
-from random_links import EQUAL, HEAVY, draw_variant
+from random_links import HEAVY, draw_variant
 from visitor import HOST, TimedOut, Visitor, user_key
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.frames import Opcode
@@ -80,7 +80,7 @@ def widget_states(draw):
 def forged_messages(draw):
     """Yield messages with forged values, and with pages, places and clocks that are odd."""
     while True:
-        names = dict.fromkeys(("", TYPED, f"$$ID-{'0' * 32}-capacity_x"), ("", (TYPED,)))
+        names = dict.fromkeys((TYPED, f"$$ID-{'0' * 32}-capacity_x"), ("", (TYPED,)))
         yield rerun(widget_states=forged_states(draw, names), **forged_run(draw))
 
 
@@ -88,7 +88,7 @@ def expensive_links(draw):
     """Yield messages with links that take long to read."""
     while True:
         sharing = ",".join(draw_variant(draw) for _ in range(12))
-        fields = {"v": "1", "sharing": sharing, "equal": draw.choice(EQUAL), **HEAVY}
+        fields = {"v": "1", "sharing": sharing, "equal": "parameters", **HEAVY}
         yield rerun(query_string=urlencode(fields, safe=","))
 
 

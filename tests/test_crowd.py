@@ -43,6 +43,7 @@ def test_a_class_that_trains_together_ends_together(server):
             together.wait(PATIENCE)
             began = time.monotonic()
             lab.press("train")
+            lab.wait_for("steps", lambda: lab.progress() > 0 or lab.says("Finished"))
             looking = other.submit(look_inside, link, page)
             lab.wait_for("the end", lambda: lab.says("Finished"))
             return time.monotonic() - began, [*lab.exceptions, *looking.result()]
