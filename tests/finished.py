@@ -55,18 +55,15 @@ def finished(experiment, accuracy, loss=None, diverged_at=None):
 def store_finished(store, experiment, level=0.5):
     """Keep an experiment that rose to an accuracy; its hash."""
     shape = (3, len(experiment.sharing), experiment.n_seeds)
-    rising = np.linspace(0.1, level, 3)[:, None, None] + np.zeros(shape)
-    snapshot = finished(experiment, rising)
+    snapshot = finished(experiment, np.linspace(0.1, level, 3)[:, None, None] + np.zeros(shape))
     store.put(*Result(snapshot, [{} for _ in experiment.runs]).to_blobs())
     return experiment.hash
 
 
 def letters(*snapshots):
     """The snapshots under their letters."""
-    return [
-        ComparedExperiment(letter, f"name {letter}", s)
-        for letter, s in zip(LETTERS, snapshots, strict=False)
-    ]
+    named = zip(LETTERS, snapshots, strict=False)
+    return [ComparedExperiment(letter, f"name {letter}", one) for letter, one in named]
 
 
 def one_variant(accuracy, kind="directed", **given):

@@ -14,7 +14,7 @@ from small_claims import TINY, about, small_claim
 
 import attnkit.claims
 from attnkit.__main__ import main
-from attnkit.claims import CLAIMS, FAMILIES, register_claim
+from attnkit.claims import CLAIMS, register_claim
 from attnkit.claims.base import (
     FOLLOWING_SEEDS,
     LONGEST,
@@ -32,9 +32,6 @@ def test_every_claim_can_be_shown_trained_and_judged():
     files = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
     assert set(CLAIMS) == files - {"__init__", "base", "measures", "names", "statements"}
     assert len({claim.hash for claim in CLAIMS.values()}) == len(CLAIMS)
-    families = [claim.family for claim in CLAIMS.values()]
-    assert families == sorted(families, key=FAMILIES.index)
-    assert set(families) == set(FAMILIES)
     assert len(load_shipped()) > len(CLAIMS) / 2  # whose hashes are known
     begins = {"held": "It holds", "did not hold": "It does not hold", "undecided": "Undecided"}
     along = {"accuracy_all_along", "loss_all_along", "steps_to_solve"}  # hang on evaluations
@@ -42,8 +39,6 @@ def test_every_claim_can_be_shown_trained_and_judged():
         with about(claim):
             assert claim.prediction.startswith(begins[claim.expected])
             assert claim.seen in get_args(Seen)
-            assert claim.question.endswith("?")
-            assert 10 <= claim.n_seeds <= 160
             arms = (*claim.arms, *claim.confirmation[0])
             by_name = {one.name: one for one in arms}
             trained = {(one.experiment.hash, one.recipe_of, one.schedules) for one in arms}
@@ -76,28 +71,23 @@ def test_every_claim_can_be_shown_trained_and_judged():
 def test_long_runs_with_either_schedule_confirm_every_inability():
     """Their statements are those of the claim, and two about one arm share its long runs."""
     twice = (worse("Q=K", "QKV", unable=True), worse("Q=K", "K=V", unable=True))
-    arms, statements = small_claim(statements=twice).confirmation
-    assert (len(arms), len(statements)) == (2, 4)
-    for claim in (small_claim(), *CLAIMS.values()):
+    for claim in (small_claim(statements=twice), *CLAIMS.values()):
         with about(claim):
             arms, statements = claim.confirmation
-            unable = [statement for statement in claim.statements if statement.unable]
-            assert len(statements) == 2 * len(unable)
+            unable = [one for one in claim.statements if one.unable for _ in SCHEDULES]
             assert {one.left for one in statements} == {one.name for one in arms}
             by_name = {one.name: one for one in (*claim.arms, *arms)}
-            for place, longer in enumerate(statements):
-                short = unable[place // 2]
+            for place, (short, longer) in enumerate(zip(unable, statements, strict=True)):
                 own, long = by_name[short.left], by_name[longer.left]
                 assert (long.variant, long.steps) == (own.variant, LONGEST * own.steps)
                 assert (long.most_seeds, long.recipe_of, long.tuned_at) == (FOLLOWING_SEEDS, "", 0)
                 assert long.schedules == (SCHEDULES[place % 2],)
-                assert (longer.unable, longer.at) == (False, LONGEST * own.up_to)
-                for name in ("right", "low", "high", "measure"):
-                    assert getattr(longer, name) == getattr(short, name)
+                at = LONGEST * own.up_to
+                texts = {name: getattr(longer, name) for name in ("text", "opposite", "more_often")}
+                known = replace(short, left=long.name, unable=False, at=at, **texts)
+                assert longer == known
                 assert str(short.text) in longer.text
-                assert f"{long.steps:,}" in longer.text
                 assert f"{long.steps:,}" in longer.opposite
-                assert bool(longer.more_often) == bool(short.more_often)
 
 
 def test_a_statement_and_its_opposite_say_which_arm_is_better_and_by_how_much():
@@ -127,7 +117,6 @@ def test_a_statement_and_its_opposite_say_which_arm_is_better_and_by_how_much():
         assert statement.more_often.startswith("" if measure.compares_means else often) or not by
         assert bool(statement.more_often) is not measure.compares_means
     assert worse("a, sums", "b, sums").text.startswith("Sums: a is")
-    assert worse("a, sums", "b").text.startswith("a, sums is")
 
 
 def test_a_claim_that_cannot_be_judged_is_refused():
@@ -138,7 +127,6 @@ def test_a_claim_that_cannot_be_judged_is_refused():
         ({"statements": ()}, "statements: got none"),
         ({"expected": "true"}, "expected: got 'true'.*undecided"),
         ({"arms": (free, arm("Q=K", "QKV", **TINY))}, "arms: got 'QKV' twice"),
-        ({"arms": (free, arm("QKV", "again", **TINY))}, "arms: got 'again'.*QKV"),
         *(  # neither what is not there, nor what takes another's, nor its own
             (
                 {"arms": (free, tied, arm("Q=K", recipe_of=taken, **TINY))},
@@ -155,7 +143,6 @@ def test_a_claim_that_cannot_be_judged_is_refused():
     for wrong in (
         {"low": 0},
         {"right": "QKV"},
-        {"right": "QKV", "low": -1, "high": 1},
         {"right": "QKV", "low": 0, "second_left": "K=V", "second_right": "Q=K"},
         {"measure": "speed"},
     ):

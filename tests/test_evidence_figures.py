@@ -1,19 +1,33 @@
-"""Figures of evidence: Plotly accepts them, they show the seeds as they are, and say so."""
+"""Figures of evidence and the report: they show the seeds as they are, and say so."""
 
 import itertools
+import json
+import re
 from dataclasses import replace
+from functools import cache
+from html import unescape
+from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from plotted import accepted
 from small_claims import TINY, MadeUp, about, made_up, small_claim
 
+from attnkit.claims import CLAIMS
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence.record import load_shipped
-from attnkit.evidence.tuning import Tuned
+from attnkit.evidence.presentation import claims_in_words, score_in_words
+from attnkit.evidence.provenance import seen_in_words
+from attnkit.evidence.question import Answer
+from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.record import Records, load_shipped
+from attnkit.evidence.tuning import Tried, Tuned
+from attnkit.evidence.verdict import RULE
+from attnkit.evidence.words import rises_in_words, statements_table
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.training.statistics import mean_interval, median_interval
 from attnkit.variants.palette import COLORS
@@ -106,7 +120,6 @@ def test_a_row_is_an_arm_with_its_seeds_their_average_and_interval():
     assert "0.005" in seeds[1]["hovertext"][0]
     chance = 100 * CLAIM.arms[0].experiment.task.chance
     drawn = figure["layout"]
-    assert {shape["x0"] for shape in drawn["shapes"] if shape["type"] == "line"} == {chance}
     assert drawn["annotations"][0]["text"] == f"chance {chance:.3g}%"
     loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis, without chance
     assert loss["layout"]["annotations"] == []
@@ -128,14 +141,11 @@ def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
     assert "seed 4:" in seeds[1]["hovertext"][0]
     assert "2 diverged" in describe_evidence(evidence)
     assert "diverged with 2 of 7" in describe_differences(evidence)
-    nothing = np.full(7, np.nan)
-    untied = made(accuracy=nothing)  # who is never tied has no accuracy when tied
-    assert names_in(plot_evidence(untied))[1] == "Q=K"
-    assert "Q=K: no value." in describe_evidence(untied)
     hostile = arm("K=V", "<b>bold</b>", task="dual_role")  # Plotly reads some tags in its texts
     claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
     named = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
     assert names_in(plot_evidence(named))[0].startswith("&lt;b&gt;bold&lt;/b&gt;<br>")
+    nothing = np.full(7, np.nan)
     for values, plot in itertools.product(
         (nothing, np.array([0.5, *nothing[1:]])), (plot_evidence, plot_differences)
     ):
@@ -167,11 +177,6 @@ def test_differences_are_those_of_the_pairs_beside_the_region_of_the_statement()
 
 def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
     """Arms stand at the steps at which they are read; differences of steps are in doublings."""
-    claim = replace(SLOW, statements=(worse("Q=K", "QKV", at=8),))
-    evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.9]))
-    assert set(marks(plot_evidence(evidence))[0][0]["x"]) == {90.0}
-    assert "Q=K, 48 steps: median 90%, 17 seeds" in describe_evidence(evidence)
-    assert set(np.round(marks(plot_differences(evidence))[0][0]["x"], 6)) == {-10.0}
     evidence = made_up(SLOW)
     for name, values in (("Q=K", [np.inf] * 5 + [5.0] * 12), ("QKV", [3.0] * 17)):
         evidence.scores[name]["steps_to_solve"] = np.tile(values, (4, 1))
@@ -206,32 +211,171 @@ def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
     assert first["y"] == pytest.approx([10, 40, 50, 90])
 
 
-def test_learning_on_text_is_the_loss_with_the_line_to_beat():
-    """The line of the bigram model is drawn, and named."""
+def test_learning_on_text_is_a_loss_to_beat_and_the_course_is_of_one_statement():
+    """Arms that it does not compare, other tasks and confirming arms are left out of a course."""
     text = {"task": "language", "steps": 8, "up_to": 4}
     claim = small_claim(
         arms=(arm("K=V", **text), arm("QKV", **text)),
         statements=(no_worse("K=V", "QKV", measure="loss", at=4),),
     )
     evidence = made_up(claim, MadeUp(QKV=-1.0, K_V=[-2.0, -1.5, -1.2]))
-    layout = plot_learning(evidence)["layout"]
+    shapes = plot_learning(evidence)["layout"]["shapes"]
     to_beat = claim.arms[0].experiment.task.loss_to_beat
-    assert [one["y0"] for one in layout["shapes"] if one["y0"] == one["y1"]] == [to_beat]
-    assert any(f"model {to_beat:.2f}" in one["text"] for one in layout["annotations"])
+    assert [one["y0"] for one in shapes if one["y0"] == one["y1"]] == [to_beat]
     told = describe_learning(evidence)
     for loss, steps in ((3.0, 8), (2.5, 16), (2.2, 32)):
         assert f"{loss:.2f} nats after {steps} steps" in told
-
-
-def test_the_course_is_one_small_panel_of_the_main_statement():
-    """Arms that nothing is compared with, other tasks and confirming arms are left out."""
     arms = (*small_claim().arms, arm("Q=K", "Q=K, married", **MARRIED))
     statements = (worse("Q=K", "QKV", unable=True), worse("Q=K, married", "QKV"))
     evidence = made_up(small_claim(arms=arms, statements=statements), MadeUp(QKV=1.0, Q_K=0.5))
-    figure = plot_learning(evidence, statements[0])
-    assert texts_of(figure) == ["Q=K", "QKV"]
-    assert figure["layout"]["height"] < plot_learning(evidence)["layout"]["height"]
-    told = describe_learning(evidence, statements[0])
-    assert ("Q=K: mean accuracy 50%" in told, "96 steps" in told) == (True, False)
+    assert texts_of(plot_learning(evidence, statements[0])) == ["Q=K", "QKV"]
+    assert "96 steps" not in describe_learning(evidence, statements[0])
     assert plot_learning(replace(evidence, curves={}), statements[0]) is None  # an older record
-    assert texts_of(plot_learning(evidence, statements[1])) == ["Q=K, married"]
+
+
+def tuned(evidence):
+    """Return evidence with learning rates of which one diverged."""
+    tried = (Tried(0.005, "constant", 3, 0, np.nan), Tried(0.01, "constant", 10, 0, 0.9))
+    rates = {name: Tuned(0.01, "constant", tried=tried) for name in evidence.scores}
+    return replace(evidence, tuned=rates, version="0.1.0")
+
+
+class Reader(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.data, self._texts = [], [], [], []
+        self.feed(html)
+        self.close()
+        self.text = " ".join(" ".join(self._texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        """Keep it, open until it is closed."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "br", "link", "img", "input", "hr"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        """It closes what was opened last."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        """Text that is read, and figures."""
+        if self.open and self.open[-1] == "script":
+            self.data.append(data)
+        elif "style" not in self.open:
+            self._texts.append(data)
+
+    def tells(self, *texts):
+        """Whether it has all of the texts, however they are wrapped."""
+        assert [text for text in texts if " ".join(text.split()) not in self.text] == []
+        return True
+
+
+def told_of(claim, **options):
+    """Return evidence that nobody trained."""
+    return tuned(made_up(claim, MadeUp(QKV=0.99, Q_K=0.5), **options))
+
+
+def reader_of(*evidence):
+    """Return what a page of some claims is made of."""
+    return Reader(to_html(Records.of(evidence)))
+
+
+@cache
+def records():
+    """Return the records of all claims."""
+    return Records.of(map(tuned, load_shipped().values()))
+
+
+@cache
+def page():
+    """Return the page of all claims, and what it is made of."""
+    html = to_html(records())
+    return html, Reader(html)
+
+
+def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
+    """Every tag is closed, every claim has an id and links lead to them; nothing is loaded."""
+    html, read = page()
+    tags, kinds = read.tags, [tag for tag, _ in read.tags]
+    assert read.open == []
+    ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert set(CLAIMS) <= set(ids)
+    links = [attrs for tag, attrs in tags if tag == "a"]
+    assert {attrs["href"] for attrs in links} <= {f"#{one}" for one in ids}
+    assert not [attrs for tag, attrs in tags if "src" in attrs or tag == "link"]
+    styles = "".join(re.findall(r"<style>(.*?)</style>", html, re.DOTALL))
+    assert not re.search(r"url\(|@import", styles)
+    levels = [int(tag[1]) for tag in kinds if re.fullmatch(r"h\d", tag)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(attrs.get("scope") in {"col", "row"} for tag, attrs in tags if tag == "th")
+    assert kinds.count("caption") == kinds.count("table")
+    assert ("html", {"lang": "en"}) in tags
+
+
+def test_claims_answers_and_figures_are_those_of_the_records():
+    """Every claim in full, and every figure with its words; the rule has no marks of Markdown."""
+    html, read = page()
+    claims = claims_in_words(records())
+    n_wrong = sum(words.verdict != words.claim.expected for words in claims)
+    assert read.tells(score_in_words(records()))
+    assert read.text.count(": we predicted “") == n_wrong > 0
+    for words in claims:
+        with about(words.claim):
+            more = (words.claim.title, rises_in_words(words.evidence))
+            assert read.tells(*words.facts.values(), *more, words.evidence.experiments[0])
+            for row in statements_table(words.evidence).rows:
+                assert read.tells(" ".join(filter(None, row)))
+            section = html.split(f'<section class="claim" id="{words.claim.id}"')[1]
+            assert words.verdict in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
+    assert read.tells("constant: 0.005: diverged, 0.01: 0 of 10 (90%)")
+    for question in QUESTIONS.values():
+        answer = Answer(question, records())
+        assert read.tells(answer.conclusion, answer.reason, *answer.numbers)
+    for item in re.split(r"(?m)^\d+\. ", RULE)[1:]:
+        words = " ".join(item.replace("**", "").split())
+        assert words in re.sub(r" ([:.,;])", r"\1", read.text)
+    assert "**" not in read.text
+    plots = (plot_evidence, plot_learning, plot_differences)
+    expected = [plot(one) for one in records().values() for plot in plots if plot(one) is not None]
+    figures = [json.loads(text) for text in read.data if text.startswith('{"data"')]
+    assert figures == json.loads(json.dumps(expected))
+    images = [attrs for _, attrs in read.tags if attrs.get("role") == "img"]
+    assert len(images) == len(expected)
+    assert all(attrs["aria-label"] for attrs in images)
+
+
+def test_what_is_missing_or_was_changed_is_told():
+    """Claims that an answer lacks, arms of quick records, predictions that were changed."""
+    claim = CLAIMS["two_roles"]
+    assert "Not on this page" in reader_of(told_of(CLAIMS[QUESTIONS["translation"].claims[0]])).text
+    asked = {name for one in QUESTIONS.values() for name in one.claims}
+    quick = [told_of(CLAIMS[name], quick=True, records=load_shipped()) for name in asked]
+    text = reader_of(*quick).text
+    assert ("{" in text, "Quick form" in text) == (False, True)
+    assert "Quick form" not in page()[1].text
+    changed = replace(told_of(claim), claim=replace(claim, prediction="It holds, as we now know."))
+    for evidence, told in ((changed, True), (told_of(claim), False)):
+        text = reader_of(evidence).text
+        assert (seen_in_words(evidence.claim, evidence) in text, "(changed" in text) == (True, told)
+    unknown = replace(claim, expected="did not hold", reason="")
+    assert "reason is unknown" in reader_of(told_of(unknown)).text
+    assert "Because so." in reader_of(told_of(replace(unknown, reason="Because so."))).text
+
+
+def test_what_claims_say_is_no_markup():
+    """Not in text, in attributes or in the data of figures."""
+    hostile = "</script><script>alert('x')</script><img src=x onerror=alert(1)>\"&"
+    claim = CLAIMS["two_roles"]
+    statements = tuple(replace(one, text=hostile) for one in claim.statements)
+    texts = dict.fromkeys(("title", "question", "source", "says", "prediction", "reason"), hostile)
+    evidence = told_of(replace(claim, **texts, statements=statements))
+    found = reader_of(replace(evidence, experiments=(hostile,), version=hostile))
+    assert found.open == []
+    assert not any(tag == "img" for tag, _ in found.tags)
+    assert sum(tag == "script" for tag, _ in found.tags) == 5  # three figures, Plotly, ours
+    assert hostile in unescape(found.text)

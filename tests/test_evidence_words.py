@@ -1,4 +1,4 @@
-"""Evidence in words: what is found on a statement, its numbers, predictions, tables of claims."""
+"""Evidence in words: findings, predictions, tables of claims, and answers to the questions."""
 
 import re
 from dataclasses import replace
@@ -15,18 +15,17 @@ from small_claims import TINY, MadeUp, about, made_up, small_claim
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence import presentation
 from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.presentation import (
     ClaimInWords,
-    Outcome,
     cache_in_words,
     claims_in_words,
     disagreement,
-    new_claims,
     score_in_words,
 )
-from attnkit.evidence.record import Records, load_shipped
+from attnkit.evidence.question import Answer, Numbers, Reply, Topic
+from attnkit.evidence.questions import QUESTIONS, WHY, answers_in_markdown
+from attnkit.evidence.record import Curve, Records, load_shipped
 from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
@@ -38,6 +37,7 @@ from attnkit.evidence.words import (
     statements_table,
     tuning_table,
 )
+from attnkit.figures.evidence_report import to_html
 from attnkit.foundation.words import capitalised
 from attnkit.training.summary import fixed
 from attnkit.ui.claims.rerun_area import guess_in_words, markdown_table
@@ -187,27 +187,17 @@ def test_a_statement_is_told_cell_by_cell():
     assert cells[:2] == ["", ""]
     assert numbers_in(cells[2]) == [0.5, 0.5, 0.5]
     assert all(cell in table.narrow.rows[0][1] for cell in (solved, pairs, difference))
-
-
-def test_it_is_told_whether_accuracy_still_rises():
-    """Both for the run with a constant rate and for that with a schedule."""
     rising = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    assert all(f"{one} rate still rises" in rises_in_words(rising) for one in SCHEDULES)
     able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))
-    told = rises_in_words(rising)
-    assert all(f"{schedule} rate still rises" in told for schedule in SCHEDULES)
-    assert numbers_in(told) == [96, 96]
     assert "Q=K has stopped rising by 48" in rises_in_words(unable(able, quick=True))
-    for evidence in (unable(small_claim(), quick=True), unable(claim_of(no_worse("Q=K", "QKV")))):
-        assert rises_in_words(evidence) == ""
+    assert rises_in_words(unable(claim_of(no_worse("Q=K", "QKV")))) == ""
 
 
 def test_sizes_of_runs_and_of_caches_are_told_as_far_as_they_differ():
     """Three layers keep keys and values of six numbers; a key can be rotated again."""
     settings = settings_in_words(CLAIMS["heads_buy_direction"])
-    for told in ("Entries 8;", "Heads 1 or 4;", "Head width 16;", "Model width 32;", "1,500."):
-        assert told in settings
-    assert "MLP" not in settings
-    assert "MLP width 0 or 128" in settings_in_words(CLAIMS["mlp_buys_direction"])
+    assert ("Heads 1 or 4;" in settings, "1,500." in settings, "MLP" in settings) == (1, 1, 0)
     recall = {"task": "mqar", "d_model": 16, "d_head": 6, "n_layers": 3, "positions": "rope"}
     for variants, given_, sizes in (
         (("K=V", "Q=K=V"), {}, [36, 18]),
@@ -220,26 +210,6 @@ def test_sizes_of_runs_and_of_caches_are_told_as_far_as_they_differ():
         assert numbers_in(cache_in_words(claim)) == sizes
 
 
-def test_what_had_been_seen_is_told_with_a_prediction():
-    """So are the day of the first run, and what was changed since."""
-    known = small_claim()
-    claim = replace(known, seen="a prototype", seen_note="It had shown Q=K at 0.5.")
-    evidence = replace(unable(known), claim=claim)
-    both = replace(evidence, first_run=replace(evidence.first_run, rule="another"))
-    for run, begun, changed in (
-        (None, False, ""),
-        (unable(claim, quick=True), False, ""),
-        (evidence, True, "The prediction has"),
-        (both, True, "The rule and the prediction have"),
-    ):
-        told = ClaimInWords(claim, run).seen
-        assert "a prototype" in told
-        assert claim.seen_note in told
-        assert ("2026-11-23" in told) == begun
-        assert changed in told
-        assert ("changed" in told) == bool(changed)
-
-
 def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
     """In text and in Markdown; a prediction is told where something else came."""
     right = unable(small_claim("right", n_seeds=40))
@@ -248,80 +218,36 @@ def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
     records = Records.of([right, wrong, later, made_up(small_claim("open"), MadeUp(QKV=nan))])
     score = score_in_words(records)
     assert numbers_in(score) == [2, 3, 0, 1]
-    assert score.index("nothing") < score.index("a prototype")
-    assert score_in_words(Records()) == ""
-    _, first, second, *_, last = readable(records).splitlines()
+    _, first, second, *_ = readable(records).splitlines()
     assert first.split()[:4] == ["right", "held", "nothing", "Q=K"]
     assert second.split()[:5] == ["wrong", "undecided", "held", "a", "prototype"]
-    assert first.endswith(claims_in_words(records)[0].found_in_numbers)
-    assert last.startswith(score)
-    head, line, *rows, _, last = to_markdown(records).splitlines()
+    head, line, *rows, _, _ = to_markdown(records).splitlines()
     assert {row.count("|") for row in (head, line, *rows)} == {7}
     cells = [[cell.strip() for cell in row.split("|")[1:5]] for row in rows]
     assert cells[0] == ["`right` A small claim", "✓ held", "held", "nothing"]
     assert cells[1][1] == "? undecided (read alone: did not hold)"
-    assert cells[2][2].startswith("held (changed")
-    assert last.startswith(score)
-
-
-def test_new_claims_are_listed_with_failed_predictions_first(monkeypatch):
-    """Undecided ones come last, expected or not; what is not new or was not run is left out."""
-    fields = {
-        "old": {},
-        "open": {"is_new": True},
-        "expected": {"is_new": True, "expected": "undecided"},
-        "right": {"is_new": True},
-        "wrong": {"is_new": True, "expected": "did not hold"},
-        "unrun": {"is_new": True},
+    marks = [words.cells["came_true"][:2] for words in claims_in_words(records)]
+    assert marks[:2] == ["ye", "? "]
+    assert {one.cells["verdict"] for one in claims_in_words(Records(), CLAIMS.values())} == {
+        "not run yet"
     }
-    claims = {name: small_claim(name, n_seeds=6, **given) for name, given in fields.items()}
-    monkeypatch.setattr(presentation, "CLAIMS", claims)
-    records = Records.of(made_up(claims[name]) for name in claims if name != "unrun")
-    undecided = dict.fromkeys(("open", "expected"), UNDECIDED)
-    records.verdicts = dict.fromkeys(records, HELD) | undecided
-    found = new_claims(records).items()
-    names = [(outcome, [words.claim.id for words in group]) for outcome, group in found]
-    wrong, true, undecided = Outcome
-    assert names == [(wrong, ["wrong"]), (true, ["right"]), (undecided, ["open", "expected"])]
-
-
-def test_predictions_that_failed_are_seen_as_such_in_the_cells_of_claims():
-    """So are those that nothing decides; without evidence all claims stand there as not run."""
-    records = load_shipped()
-    for words in claims_in_words(records):
-        with about(words.claim):
-            is_open = words.verdict is UNDECIDED
-            mark = "yes" if words.verdict == words.claim.expected else "? " if is_open else "✗ "
-            assert words.cells["came_true"].startswith(mark)
-            alone = main_statement(words.evidence, words.verdict)[1].verdict
-            assert ("Read together" in words.tested) == (is_open and alone is not UNDECIDED)
-            assert is_open or words.verdict in words.tested
-    none = claims_in_words(Records(), CLAIMS.values())
-    assert {(one.cells["verdict"], one.cells["came_true"]) for one in none} == {("not run yet", "")}
-    tuned = records["ranking"].tuned
-    table = markdown_table(tuning_table(records["ranking"]))
-    assert [name for name in (*tuned, *SCHEDULES) if plain(name) not in table] == []
+    shipped = load_shipped()["ranking"]
+    table = markdown_table(tuning_table(shipped))
+    assert all(plain(name) in table for name in (*shipped.tuned, *SCHEDULES))
 
 
 def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_more_seeds():
     """In a plain sentence where they differ; by the run itself where nothing is shipped."""
-    one, two = small_claim(), claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
-
-    def run_of(claim, own):
-        level = {HELD: 0.5, UNDECIDED: 1.0}[own]
-        run = made_up(claim, MadeUp(QKV=1.0, Q_K=level, K_V=level), quick=True)
-        assert run.judgement.verdict is own
-        return run
-
-    assert disagreement(ClaimInWords(one), run_of(one, HELD)) == ""
-    for claim, own, shipped, told, numbers in (
-        (one, HELD, HELD, "", []),
-        (one, UNDECIDED, HELD, "no verdict", [8, 17]),
-        (two, UNDECIDED, FAILED, "no verdict", [8, 2, 17]),
-        (one, HELD, UNDECIDED, "stricter", [8, 17]),
-        (one, HELD, FAILED, "opposite", [8, 17]),
+    claim = small_claim()
+    for own, shipped, told, numbers in (
+        (HELD, HELD, "", []),
+        (UNDECIDED, HELD, "no verdict", [8, 17]),
+        (HELD, UNDECIDED, "stricter", [8, 17]),
+        (HELD, FAILED, "opposite", [8, 17]),
     ):
-        text = disagreement(ClaimInWords(claim, unable(claim), shipped), run_of(claim, own))
+        run = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5 if own is HELD else 1.0), quick=True)
+        assert (run.judgement.verdict, disagreement(ClaimInWords(claim), run)) == (own, "")
+        text = disagreement(ClaimInWords(claim, unable(claim), shipped), run)
         assert told in text
         assert numbers_in(text) == numbers
     for run, shipped, is_right in (
@@ -334,3 +260,148 @@ def test_a_run_is_explained_beside_the_shipped_verdict_and_a_guess_judged_by_mor
         told = guess_in_words(HELD, run, shipped)
         assert ("right" in told, "wrong" in told) == (is_right, not is_right)
         assert ("shipped" in told) == (shipped not in (None, run))
+
+
+def well_formed(*sentences):
+    """Whether they read as sentences: nothing unfilled, nothing missing."""
+    for sentence in sentences:
+        assert not re.search(r"[{}]|\bnan\b|  ", sentence), sentence
+        assert sentence[0].isupper()
+        assert sentence.endswith((".", "?"))
+    return True
+
+
+def test_a_question_can_be_asked_guessed_and_answered():
+    """Its answer begins with its verdict word; its numbers are told as far as they are known."""
+    evidence = load_shipped()
+    for question in QUESTIONS.values():
+        assert question.title.endswith("?")
+        assert sorted(question.guesses.values()) == sorted(Verdict)
+        parts = (*question.conclusion, *question.reason, *question.numbers)
+        assert {part.claim for part in parts} <= set(question.claims) <= set(CLAIMS)
+        assert len(set(question.claims)) == len(question.claims)
+        assert question.claims[0] in {part.claim for part in question.conclusion}
+        for verdict, reply in product(Verdict, question.conclusion):
+            text, probable = (reply.answer(verdict, v) for v in (verdict, Verdict.UNDECIDED))
+            assert re.match(r"(Yes|No|Not decided)\b", text)
+            assert text.startswith("Not decided") == (verdict is Verdict.UNDECIDED)
+            yes_or_no = "Probably yes" if text.startswith("Yes") else "Probably not"
+            assert probable.startswith("Not decided" if "Not decided" in text else yes_or_no)
+        for verdict in Verdict:
+            parts = (*question.conclusion, *question.reason)
+            texts = [sentence.text(verdict) for sentence in parts]
+            assert well_formed(*texts)
+            assert not re.search(r"\d", " ".join(texts))
+        answer = Answer(question, evidence)
+        begins = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
+        assert answer.conclusion.startswith(begins)
+        assert len(answer.conclusion.split()) <= 20
+        whole = answer.numbers
+        assert len(whole) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
+        assert well_formed(*whole, answer.conclusion, answer.reason)
+        assert all(re.search(r"\d", text) and "not run" not in text for text in whole)
+        missing = question.numbers[0].claim
+        some = Answer(question, Records({n: one for n, one in evidence.items() if n != missing}))
+        assert some.numbers == whole[1:]
+        assert missing in some.missing
+        nothing = Answer(question, Records())
+        assert (nothing.reason, nothing.conclusion, nothing.numbers) == ("", "", [])
+    for reply in WHY.conclusion:
+        texts = [reply.answer(*pair) for pair in product(Verdict, repeat=2)]
+        assert (len(set(texts)), ["probably" in text for text in texts].count(True)) == (5, 4)
+        assert well_formed(*texts)
+    failed = [name for name, verdict in evidence.verdicts.items() if verdict is Verdict.FAILED]
+    assert [name for name in failed if not CLAIMS[name].reason] == []
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "n_together", "told"),
+    [
+        ({"Q_K": 0.5, "K_V": 1.0}, 1, "Yes for a. Yes for b."),
+        ({"Q_K": 0.5, "K_V": 0.5}, 1, "It depends. Yes for a. No for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 1, "No for a. No for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, 10_000, "Yes for a. Probably yes for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 10_000, "Probably not for a. No for b."),
+        ({"QKV": np.nan}, 1, "Not decided for a. Not decided for b."),
+    ],
+)
+def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_together, told):
+    """A statement is only probable where it does not stand at Holm's strictest level."""
+    statements = (worse("Q=K", "QKV"), no_worse("K=V", "QKV"))
+    claim = small_claim(statements=statements, n_seeds=40)
+    record = made_up(claim, MadeUp(**{"QKV": 1.0, **accuracy}))
+    begin = ("Yes", "Probably yes", "No", "Probably not", "Not decided")
+    replies = [
+        Topic(*(f"{one} for {what}." for one in begin)).reply(claim.id, "yes", at)
+        for at, what in enumerate("ab")
+    ]
+    others = {f"other {n}": record for n in range(1, n_together)}
+    records = Records({claim.id: record} | others)
+    question = replace(QUESTIONS["value"], conclusion=tuple(replies))
+    assert Answer(question, records).conclusion == told
+    records.verdicts = {claim.id: Verdict.UNDECIDED}
+    sentence = Reply(claim.id, "Yes.", "No.", "Open.", None)
+    assert sentence.verdict_alone(record) is record.judgement.verdict
+    assert sentence.text(sentence.verdict_together(records)) == "Open."
+
+
+def test_numbers_are_means_over_seeds_at_multiples_of_the_steps():
+    """In whole percent, with the solved runs where some are; losses as they are."""
+    own = {
+        "accuracy": np.array([[0.1, 0.3], [0.2, 0.6], [0.96, 0.7], [1.0, 0.95]]),
+        "asymmetry": np.array([[0.25, 0.5]]),
+        "loss": np.array([[1.25, 0.75], [0.5, 0.25]]),
+    }
+    steps = np.array([150.0, 300.0, 450.0])
+    accuracy = np.array([[0.1, 0.2], [0.96, 0.2], [1.0, 1.0]])
+    record = replace(
+        load_shipped()["direction"],
+        scores={"Q=K": own, "QKV": own},
+        curves={"Q=K": Curve.of(steps, accuracy, "accuracy")},
+    )
+
+    def told(template, **changes):
+        return Numbers("direction", template).in_words(replace(record, **changes))
+
+    for template, words in {
+        "{Q=K} and {Q=K:asymmetry} and {Q=K:loss}": "20% and 0.38 and 1.00",
+        "{Q=K:@end}, {Q=K:solved@end}, {Q=K:loss@end}": "98%, 2 of 2, 0.38",
+        "{Q=K:after}, {Q=K:after@2}, {Q=K:after@8}, {Q=K:after@end}": "600, 1,200, 4,800, 4,800",
+        "{Q=K:half}": "300",
+        "{Q=K:solved}, {Q=K:solved@4}": "0 of 2, 1 of 2",
+        "{K=V}": "not run",
+    }.items():
+        assert told(template) == words
+    assert re.findall(r"\d+%?", told("{Q=K:@4}")) == ["83%", "1", "2"]
+    assert "+0.0 points" in told("{#1}")
+    flat = {"Q=K": {"accuracy": own["accuracy"][[0, 3, 3, 3]]}}
+    rises = [told("{Q=K:rises}"), told("{Q=K:rises}", scores=flat), told("{K=V:rises}")]
+    assert ["still" in one for one in rises] == [True, False, False]
+    assert len(set(rises)) == 3
+    assert told("{Q=K}", scores={"Q=K": {"accuracy": np.array([[0.999, 1.0]])}}) == "99%"
+
+
+def test_what_diverged_was_not_run_or_not_tested_is_told_in_words():
+    """No text has a number that is none; the quick form has only arms that are judged."""
+    bench, shipped = MadeUp(), load_shipped()
+    lost = {}
+    for name, one in shipped.items():
+        nothing = {
+            arm: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
+            for arm, own in one.scores.items()
+        }
+        lost[name] = replace(one, scores=nothing)
+    planned = Records.of(
+        made_up(CLAIMS[name], bench, quick=True, records=shipped) for name in shipped
+    )
+    assert any(len(one.own_findings) < len(one.claim.statements) for one in planned.values())
+    for records, parts in (
+        (Records.of(lost.values()), ("(diverged)", "more than we gave")),
+        (planned, ("not run",)),
+    ):
+        answers = [Answer(question, records) for question in QUESTIONS.values()]
+        told = [text for answer in answers for text in answer.numbers]
+        assert well_formed(*told, *filter(None, (answer.reason for answer in answers)))
+        assert all(any(part in text for text in told) for part in parts)
+    assert "Quick form" in to_html(planned)
+    assert all([to_markdown(planned), answers_in_markdown(planned), planned.to_json()])

@@ -1,27 +1,40 @@
-"""Gathering evidence: tuning, the bench, the scores of a claim, longer runs, the quick form."""
+"""Gathering evidence: the bench, scores, rivals, longer runs, records, and the quick form."""
 
 import json
 from dataclasses import asdict, replace
 from itertools import pairwise
+from math import inf, nan
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_claims import TINY, MadeUp, made_up, small_claim
+import torch
+from same import assert_same
+from small_claims import TINY, MadeUp, about, made_up, small_claim
 
+from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import FOLLOWED, LONGEST, arm
 from attnkit.claims.measures import measured
 from attnkit.claims.statements import better, no_worse, worse
-from attnkit.evidence import gathering
+from attnkit.evidence import gathering, record
 from attnkit.evidence.curve import Curve
 from attnkit.evidence.gathering import Bench, gather, tune
-from attnkit.evidence.record import Evidence, rivals_of
+from attnkit.evidence.power import pilot_of, power
+from attnkit.evidence.presentation import ClaimInWords
+from attnkit.evidence.quick import LIKELY, MOST_SEEDS, QuickForm
+from attnkit.evidence.record import Evidence, Records, load_shipped, rivals_of
 from attnkit.evidence.stored import plain
 from attnkit.evidence.trials import FIRST_SEED, comparing_trials
 from attnkit.evidence.tuning import FINALISTS, SHORTENED, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.evidence.words import followed_in_words
 from attnkit.experiment import Experiment, from_text
+from attnkit.experiment.experiment import from_params
+from attnkit.figures.evidence import describe_evidence
+from attnkit.foundation.machine import processor_kind
 from attnkit.training import maker, train
+from attnkit.ui.claims.rerun_area import lab_links
+from attnkit.ui.lab.lab import MOST_COLUMNS
 
 ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 
@@ -79,9 +92,6 @@ def test_a_bench_measures_what_train_gives_and_nothing_twice(tmp_path, trained):
         np.testing.assert_array_equal(joined, expected)
     np.testing.assert_array_equal(first.steps, snapshot.eval_steps)
     np.testing.assert_array_equal(second.accuracy, snapshot.history["accuracy"][:, 2:])
-    assert first.scores["loss"].shape == (2, 2)
-    assert np.isnan(first.scores["accuracy_at_tie"]).all()
-    assert np.isinf(first.scores["steps_to_solve"]).any()
     assert text_of(found) == text_of(again)
     for bench in benches:
         assert bench.model_steps == 4 * 2 * TINY["steps"]
@@ -137,7 +147,6 @@ def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained):
     changes = (
         {"scores": {name: rows for name, rows in scores.items() if name != "loss"}},  # older
         {"scores": {name: [row[:-1] for row in rows] for name, rows in scores.items()}},
-        {"steps": document["steps"][1:]},
         {"scores": scores | {"loss": 0.5}},
     )
     wrong = ["[]", "\x00 no text", text[: len(text) // 2]]
@@ -175,8 +184,6 @@ def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path
     (both,) = gather([again], Bench(tmp_path))
     assert both.changed == "the rule and the prediction"
     assert Evidence.from_dict({**both.to_dict(), "claim": "direction"}).first_run == both.first_run
-    other = small_claim(statements=(better("Q=K", "QKV"),), prediction="It holds, too.")
-    assert Bench(tmp_path).begin(other).prediction == other.prediction_hash != first.prediction
 
 
 def test_evidence_holds_the_scores_of_every_arm(tmp_path):
@@ -201,17 +208,10 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
         np.testing.assert_allclose(curve.low, np.quantile(accuracy, 0.25, axis=1))
         np.testing.assert_allclose(curve.high, np.quantile(accuracy, 0.75, axis=1))
         assert curve.by == "accuracy"
-
-
-def test_a_curve_leaves_out_runs_that_diverged():
-    """Its share of solved seeds counts all seeds."""
     values = np.array([[0.5, 0.7], [0.96, np.nan], [np.nan, np.nan]])
-    curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")
-    assert curve.steps.tolist() == [1, 2]
-    assert curve.mean == pytest.approx([0.6, 0.96])
-    assert curve.solved == pytest.approx([0, 0.5])
-    assert not Curve.of(np.array([1, 2, 4]), values, "loss").solved.any()
-    assert not len(Curve.of(np.array([4]), values[2:], "accuracy").high)
+    curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")  # runs that diverged are left out
+    assert (curve.steps.tolist(), curve.mean.tolist()) == ([1, 2], [0.6, 0.96])
+    assert curve.solved.tolist() == [0, 0.5]  # of all seeds
 
 
 def test_evidence_tells_seeds_texts_measures_and_costs():
@@ -221,8 +221,7 @@ def test_evidence_tells_seeds_texts_measures_and_costs():
     judged = (better("Q=K", "QKV", measure="loss_all_along"),)
     evidence = made_up(small_claim(arms=arms, statements=judged))
     assert evidence.texts == {"language": Experiment(task="language").task.fingerprint}
-    for scores in evidence.scores.values():
-        assert set(scores) == {"accuracy", "loss", "loss_all_along"}
+    assert {*map(tuple, evidence.scores.values())} == {("accuracy", "loss", "loss_all_along")}
     lines, bench = [], MadeUp(lambda line: lines.append((line, len(bench.measured))), Q_K=0.5)
     first, second = gather([small_claim("first"), small_claim("second")], bench)
     half = len(bench.measured) / 2  # a line is said before its claim begins
@@ -247,8 +246,6 @@ def test_an_arm_is_worse_only_with_each_of_its_best_recipes():
             again = replace(evidence, scores={**evidence.scores, rival: good})
             changed = [one.verdict == "undecided" for one in again.findings]
             assert changed == ([True, False, False] if name == "Q=K" else [False, True, True])
-    by_mean = small_claim(statements=(worse("Q=K", "QKV", 0, measure="loss"),))
-    assert not rivals(made_up(by_mean, MadeUp(QKV=1.0, Q_K=0.5)))
 
 
 def test_an_inability_that_shows_is_confirmed_by_long_runs():
@@ -260,8 +257,6 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
     ):
         evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
         arms, _ = claim.confirmation
-        names = {one.name for one in (*claim.arms, *arms)} | rivals(evidence)
-        assert names == set(evidence.scores) == set(evidence.tuned) == set(evidence.curves)
         assert evidence.judgement.verdict == "held"
         steps = {from_text(text).training.steps for text in evidence.experiments}
         assert steps == {TINY["steps"], LONGEST * TINY["steps"]}
@@ -311,37 +306,240 @@ def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
         assert one.steps == FOLLOWED * TINY["steps"]
         assert evidence.scores[one.name]["steps_to_solve"].shape == (4, 20)
         assert evidence.tuned[one.name].steps == one.steps
-    assert evidence.statements == statements
     learns, never = followed_in_words(evidence).split("; ")
     assert all(part in learns for part in ("Q=K", "20 of 20", "median"))
     assert all(part in never for part in ("K=V", "no seed of 20", "48 steps (50%)"))
     assert not followed_in_words(made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0, Q_V=1.0)))
-    assert not made_up(replace(claim, followed=1), MadeUp(QKV=1.0, **levels)).lost
 
 
-def test_the_quick_form_trains_judged_arms_on_few_seeds():
-    """Half of the seeds, nothing is confirmed, and an arm whose rate is taken is tuned, too."""
+def test_the_quick_form_trains_judged_arms_on_few_seeds_at_known_learning_rates():
+    """Half of the seeds, nothing is confirmed; the full form and a changed claim tune anew."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
     assert (evidence.quick, evidence.seeds) == (True, range(11, 11 + 8))
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
     arms = (arm("Q=K", recipe_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
-    two = small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")), n_seeds=40)
-    refuted = made_up(two, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5), quick=True)
-    assert refuted.judgement.verdict == "did not hold"  # with 20 seeds, after Bonferroni, too
-
-
-def test_the_quick_form_takes_over_learning_rates_of_the_same_claim():
-    """It trains the comparison only; the full form, and a claim that has changed, tune anew."""
     claim = small_claim()
     known = made_up(claim)
     other = small_claim(statements=(worse("Q=K", "QKV", 0.07, unable=True),))
     stale = replace(made_up(other), claim=claim)
-    assert not stale.current
-    for record, quick, tunes in ((known, True, False), (known, False, True), (stale, True, True)):
+    for shipped, quick, tunes in ((known, True, False), (known, False, True), (stale, True, True)):
         bench = MadeUp()
-        evidence = made_up(claim, bench, quick=quick, records={claim.id: record})
+        evidence = made_up(claim, bench, quick=quick, records={claim.id: shipped})
         assert (len(bench.measured) > 1) == tunes
         if not tunes:
             assert evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Register a small claim."""
+    claim = small_claim()
+    monkeypatch.setitem(CLAIMS, claim.id, claim)
+    return claim
+
+
+def unable(claim, **options):
+    """Return evidence that Q=K is worse."""
+    return made_up(claim, MadeUp(QKV=1.0, Q_K=0.5), **options)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "options"), [(0.5, {}), (nan, {"quick": True, "first_seed": 13})]
+)
+def test_a_record_is_read_as_it_was_written(known, accuracy, options, monkeypatch):
+    """Through text; runs that diverged or never solve their task, too."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", "kernel")
+    before = made_up(known, MadeUp(QKV=1.0, Q_K=accuracy), **options)
+    before.scores["QKV"]["steps_to_solve"] = np.array([[inf, nan, 9.25], [10.5, nan, 9.25]])
+    before = replace(before, texts={"language": "0123abcd"})
+    text = json.dumps(before.to_dict(), allow_nan=False)
+    after = Evidence.from_dict(json.loads(text))
+    assert json.dumps(after.to_dict(), allow_nan=False) == text
+    assert after.claim is known
+    for name in ("seeds", "quick", "hash", "experiments", "texts"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert_same(after.judgement, before.judgement)
+    assert (after.engine, after.processor) == ("kernel", processor_kind(torch.device("cpu")))
+    for name, own in before.scores.items():
+        for measure, values in own.items():
+            np.testing.assert_allclose(after.scores[name][measure], values, rtol=1e-8)
+    for name, tuned in before.tuned.items():
+        new = after.tuned[name]
+        assert (new.recipe, set(new.curves)) == (tuned.recipe, set(tuned.curves))
+        means, others = ([one.mean for one in each.tried] for each in (new, tuned))
+        assert means == pytest.approx(others, nan_ok=True)
+        counts = ([replace(one, mean=0.0) for one in each.tried] for each in (new, tuned))
+        assert len(set(map(repr, counts))) == 1
+    assert set(after.curves) == set(before.curves) == set(before.scores)
+    for name, curve in before.curves.items():  # as many digits as can be drawn
+        for array in ("steps", "mean", "low", "high", "solved"):
+            expected = getattr(curve, array)
+            np.testing.assert_allclose(getattr(after.curves[name], array), expected, rtol=1e-3)
+
+
+def test_json_has_every_promised_key(known):
+    """The public interface: a list of claims, one on a line, plain values."""
+    lost = made_up(small_claim("second"), MadeUp(QKV=nan, Q_K=nan))
+    text = Records.of([unable(known), lost]).to_json()
+    _, *lines, _ = text.splitlines()
+    assert [json.loads(line.rstrip(","))["id"] for line in lines] == ["small", "second"]
+    one, other = json.loads(text, parse_constant=pytest.fail)["claims"]
+    expected = {
+        "source": known.source,
+        "prediction": known.prediction,
+        "seeds": 17,
+        "effect": -0.5,
+        "interval": [-0.5, -0.5],
+        "verdict": "held",
+        "verdict_alone": "held",
+        "seen": "nothing",
+        "changed_since": "",
+    }
+    assert {name: one[name] for name in expected} == expected
+    assert one["first_run"]["prediction"] == known.prediction_hash
+    assert (other["effect"], other["verdict"]) == (None, "undecided")
+    assert other["scores"]["QKV"]["accuracy"] == [[None] * 17]
+    for measure, method in (("accuracy", "pairs"), ("loss", "mean")):
+        claim = small_claim(statements=(worse("Q=K", "QKV", 0.3, measure=measure),))
+        (told,) = json.loads(Records.of([made_up(claim)]).to_json())["claims"]
+        (main,) = told["statements"]
+        assert (main["method"], main["n_pairs"]) == (method, 17)
+        assert told["interval"] == [main["effect_low"], main["effect_high"]]
+        assert main["share_low"] <= main["n_worse"] / main["n_pairs"] <= main["share_high"]
+
+
+def test_what_is_shipped_is_read_in_the_order_of_claims_and_together(tmp_path, monkeypatch):
+    """Seven pairs stand alone, and no longer among ten claims; quick records are read alone."""
+    monkeypatch.setattr(record, "SHIPPED", tmp_path / "shipped.json")
+    load = load_shipped.__wrapped__  # without its cache, which other tests share
+    assert load() == {}
+    claims = [small_claim(f"claim_{n}", n_seeds=7) for n in range(10)]
+    text = Records.of(map(unable, claims[:4][::-1])).to_json(summarised=False)
+    record.SHIPPED.write_text(text, encoding="utf-8")
+    worded = replace(claims[1], title="Another")
+    changed = replace(claims[2], statements=(better("Q=K", "QKV"),))
+    for claim in (claims[0], worded, changed):
+        monkeypatch.setitem(CLAIMS, claim.id, claim)
+    found = load()
+    assert list(found) == ["claim_0", "claim_1"]
+    assert found["claim_1"].claim is worded
+    assert not replace(found["claim_1"], claim=replace(worded, n_seeds=11)).current
+    many = [unable(claim) for claim in claims[:3]]
+    assert Records.of(many[:1]).verdicts == {"claim_0": "held"}
+    many += [made_up(claim, MadeUp(QKV=nan)) for claim in claims[3:]]
+    assert set(Records.of(many).verdicts.values()) == {"undecided"}
+    quick = [unable(claim, quick=True) for claim in claims]
+    verdicts = Records.of([*quick, unable(small_claim("full"))]).verdicts
+    assert verdicts == dict.fromkeys([*(claim.id for claim in claims), "full"], "held")
+
+
+THREE = tuple(arm(sharing, **TINY) for sharing in ("Q=K", "K=V", "QKV"))
+TWO = small_claim(
+    arms=(replace(THREE[0], up_to=2), *THREE[1:]),
+    statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")),
+    n_seeds=40,
+)
+
+
+def steps_times(n, name):
+    """Return a small claim whose arms train for n times the usual steps."""
+    arms = tuple(arm(sharing, **{**TINY, "steps": n * 6}) for sharing in ("Q=K", "K=V", "QKV"))
+    return small_claim(name, arms=arms, statements=(worse("Q=K", "QKV"),))
+
+
+def names(form):
+    """Return the names of the arms of a form."""
+    return [one.name for one in form.arms]
+
+
+def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
+    """A claim that held or is undecided needs all of them, as does one without a record."""
+    refuted = made_up(TWO, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0))
+    assert names(QuickForm.of(TWO, refuted)) == ["K=V", "QKV"]
+    assert QuickForm.of(TWO, refuted, whole=True).arms == TWO.arms
+    first = made_up(TWO, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5))
+    assert names(QuickForm.of(TWO, first)) == ["Q=K", "QKV"]
+    held = made_up(TWO, MadeUp(QKV=1.0, Q_K=0.5, K_V=0.5))
+    stale = replace(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0)), claim=TWO)
+    for known in (held, stale, None):
+        form = QuickForm.of(TWO, known)
+        assert form.arms == TWO.arms
+        assert form.untuned == (known is not held)
+        assert form.untuned or set(form.tuned) == {"Q=K", "K=V", "QKV"}
+    taken = small_claim(arms=(replace(THREE[0], recipe_of="K=V"), *THREE[1:]))  # over by the record
+    form = QuickForm.of(taken, made_up(taken, MadeUp(QKV=1.0, Q_K=0.5)))
+    assert names(form) == list(form.tuned) == ["Q=K", "QKV"]
+    assert names(QuickForm.of(taken, None)) == ["Q=K", "K=V", "QKV"]
+
+
+def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
+    """It never holds, however clear its part is, and its words promise no more."""
+    whole = made_up(TWO, MadeUp(QKV=1.0, Q_K=0.5, K_V=1.0))
+    assert not whole.is_partial
+    for level, verdict in ((1.0, Verdict.FAILED), (0.5, Verdict.UNDECIDED)):
+        bench = MadeUp(QKV=1.0, K_V=level)
+        run = made_up(TWO, bench, quick=True, records={TWO.id: whole})
+        assert set(run.scores) == {"K=V", "QKV"}
+        assert run.is_partial
+        assert list(run.own_findings) == [TWO.statements[1]]
+        assert run.judgement.verdict is verdict
+        words = ClaimInWords(TWO, run, verdict)
+        assert (words.outlook, "probably" in words.found) == ("", False)
+        assert describe_evidence(run)
+
+
+def test_the_links_set_up_what_was_compared():
+    """Every claim's open in the Lab, which shows so many columns."""
+    for shipped in load_shipped().values():
+        claim = shipped.claim
+        trials = QuickForm.of(claim, shipped, whole=True).trials(0)
+        found = dict(lab_links([trial.experiment for trial in trials]))
+        for params, trial in zip(found.values(), trials, strict=True):
+            experiment, opened = trial.experiment, from_params(params)
+            with about(claim):
+                assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
+                assert opened.replace(sharing=experiment.sharing) == experiment
+
+
+def test_the_fewest_seeds_are_taken_that_are_likely_to_decide():
+    """A clear difference takes few, "no worse" takes 17; if too few are known, all are taken."""
+    different, alike = MadeUp(QKV=1.0, Q_K=0.5), MadeUp(QKV=1.0, Q_K=1.0)
+    for n_seeds, bench, planned in ((40, different, 8), (40, alike, 17), (10, alike, 10)):
+        claim = small_claim(n_seeds=n_seeds, statements=(worse("Q=K", "QKV"),))
+        form = QuickForm.of(claim, made_up(claim, bench))
+        assert form.n_seeds == planned
+        assert {len(trial.experiment.seeds) for trial in form.trials(5)} == {planned}
+    for n_seeds, planned in ((6, 6), (30, 15), (60, MOST_SEEDS)):
+        assert QuickForm.of(small_claim(n_seeds=n_seeds), None).n_seeds == planned
+    for shipped in load_shipped().values():
+        claim, form = shipped.claim, QuickForm.of(shipped.claim, shipped)
+        arms = set(names(form))
+        with about(claim):
+            assert arms == set(form.tuned) <= set(shipped.scores)
+            tested = [s for s in claim.statements if arms.issuperset(s.arms)]
+            likely = power(pilot_of(shipped, tested), form.n_seeds) >= LIKELY
+            assert likely or form.n_seeds == min(MOST_SEEDS, claim.n_seeds)
+
+
+@pytest.mark.parametrize(("minutes", "reached"), [(0, 1), (2, 2), (60, 3)])
+def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
+    minutes, reached, monkeypatch
+):
+    """The pace is that of the claims before; the first claim is tested in any case."""
+    now = [0.0]
+    monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Timed(MadeUp):
+        """A bench that trains for a minute of made-up time per unit of work."""
+
+        def measure(self, trial):
+            now[0] += 60 * self.work(trial)
+            return super().measure(trial)
+
+    claims = [steps_times(4, "long"), steps_times(1, "short"), steps_times(2, "middle")]
+    records = {one.id: made_up(one, MadeUp(QKV=1.0, Q_K=0.5)) for one in claims}
+    bench = Timed(QKV=1.0, Q_K=0.5)
+    tested = gather(claims, bench, quick=True, records=records, minutes=minutes)
+    assert [one.claim.id for one in tested] == ["short", "middle", "long"][:reached]

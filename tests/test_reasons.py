@@ -10,7 +10,7 @@ from kinds import KINDS, tiny
 from own_modules import Gated, Linear
 
 from attnkit.analysis.attention_map import example_of
-from attnkit.analysis.reasons import headline, kinds, marked_pair, named_query, reason
+from attnkit.analysis.reasons import headline, kinds, marked_pair, reason
 from attnkit.analysis.reasons.run import Run
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
@@ -20,21 +20,16 @@ from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 
 Q_K, NAN = Variant("Q=K"), np.nan
-CYCLE = [1, 2, 3, 4, 0]
-"""Boss of each entry of the book, as an index: entry i reports to entry CYCLE[i]."""
-
+CYCLE = [1, 2, 3, 4, 0]  # the index of each entry's boss
 RISES, FLAT, SOLVED = [0, 0.3, 0.4, 0.5, 0.6], [0, 0.6, 0.6, 0.6, 0.6], [0, 1, 1, 1, 1]
-SLOW = [0, 0.58, 0.59, 0.595, 0.6]
-"""Accuracies that rise by less than what counts as learning."""
+SLOW = [0, 0.58, 0.59, 0.595, 0.6]  # less than what counts as learning
+
 
 FALLING = np.array([3, 2.4, 2.0, 1.9, 1.8])[:, None, None]
 GUESS = np.full((5, 1, 1), np.log(7))
 BUMP = np.array([1, 2, 3, 2.8, 1.3])[:, None, None] * np.log(7)
 N = tiny("phonebook").task.n_ctx
 BOTH = {"sharing": ["QKV", "Q=K"]}
-NARROW = {"sharing": ["QKV", "K=V"], "d_head": 4}
-
-# Snapshots whose numbers give a reason
 
 
 def changed(snapshot, probe=None, **last):
@@ -119,17 +114,6 @@ def questions(share=0.97, accuracy=0.1):
     return rising([[accuracy] * 5], pattern=pattern)
 
 
-def known(accuracy, new=0.6):
-    """Return a snapshot with this accuracy on the examples that it was trained on."""
-    return changed(rising([[0, new, new, new, new]]), training_accuracy=[accuracy])
-
-
-def hops(*shares):
-    """Return a snapshot with these accuracies of two groups of questions."""
-    ended = finished(Experiment(task="k_hop", sharing=["Q=K"], n_seeds=1), [[[0.5]]] * 3)
-    return replace(ended, slice_accuracy=np.array([shares], np.float32))
-
-
 def run_of(snapshot, seed=0):
     """Return the run of the last variant."""
     return Run(snapshot, snapshot.experiment.sharing[-1], seed)
@@ -154,16 +138,12 @@ def check(kind, words, snapshot, seed=0):
     assert (other and other.kind) != kind or kind == "diverged" or snapshot.step == 0, other
 
 
-# Reasons that attention shows
-
-
 def test_mirrored_scores_are_told_with_both_of_the_pair():
     """Every condition is needed; the plateau of seven numbers is 0.57."""
     whole = report()
     assert reason(whole, Variant("QKV"), 0) is None  # which solves the task
     pair = "Ada→Ben and Ben→Ada"
     check("mirrored", f"{pair} the same (2.00) | mixes up Cem and Ada | 50% right", whole)
-    check("mirrored", "because Q and K share a matrix", whole)
     assert reason(whole, Q_K, 0).page == "asymmetry"
     history = {name: np.append(values, values[-1:], 0) for name, values in whole.history.items()}
     for values in history.values():
@@ -178,11 +158,8 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
     for words, given in (
         ("So it guesses: 50%", {"pattern": pattern}),
         ("almost the same (2.00 and 2.05)", {"scores": scores, "error": (1.5, 0.03)}),
-        ("almost the same (both 2.00)", {"error": (1.5, 0.03)}),
         (by_attention, {"scores": None}),  # as in results of earlier versions
         (by_attention, {"n_heads": 2}),  # which have a score each
-        (by_attention, {"pattern": np.zeros((2, 1, 0, 0, 0), np.float16)}),
-        ("", {"right": (0.97, 0.3), "wrong": (0.0, 0.3)}),
     ):
         check("mirrored", words, report(**given))
     for given in (
@@ -192,62 +169,38 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
         {"right": (0.97, 0.28), "wrong": (0.0, 0.28)},  # hardly more than equal shares
         {"accuracy": (1.0, 0.64)},  # better than picking one of the two, as with several heads
         {"accuracy": (1.0, 0.3)},  # worse: something else is wrong, too
-        {"accuracy": (1.0, NAN)},
         {"wrong": (0.0, NAN)},  # a task without reversed entries
     ):
         check("not mirrored", "", report(**given))
     check("not mirrored", "", changed(whole, score_symmetry=[0.0, -1.0]))
-    even = report((0.5, 0.5), (0.45, 0.45), (0.44, 0.44), (0, 0))
-    assert "because" not in kinds.mirrored(Run(even, Variant("QKV"), 0)).sentence
 
 
 def test_symmetric_scores_on_own_relations_are_the_reason_up_to_their_limit():
-    """Every condition is needed; the page that draws it is Asymmetry, also if it is not known."""
+    """Every condition is needed; a page draws it, also if it is not known or a module's scores."""
     whole = own_relations()
     task = whole.experiment.task
     limit, share = (f"{value:.0%}" for value in (task.plateau, task.direction.contested))
     told = f"alike, so {share} | about {limit} | has 55%, QKV 100%"
     check("alike in table", told, whole)
     check("alike in table", "almost alike, so", own_relations(error=0.03))
-    assert reason(whole, Q_K, 0).page == "asymmetry"
-    for below, advice in ((0.0, ""), (0.09, ""), (0.11, "not known")):
+    for below, advice in ((0.09, ""), (0.11, "not known")):
         found = reason(own_relations(task.plateau - below), Q_K, 0).advice
         assert (advice in found, bool(found)) == (True, bool(advice))
     for given in (
         {"accuracy": task.plateau + 0.06},  # above the limit
         {"other": 0.89},  # QKV has not learnt it either
         {"error": 0.2},  # scores differ with the direction
-        {"sharing": ["Q=K self_mask", "Q=K"]},  # nothing to compare with
         {"n_layers": 2},  # a way around
         {"learn": "by_heart", **BOTH},
     ):
         check("not alike in table", "", own_relations(**given))
     unknown = reason(own_relations(task.plateau + 0.2), Q_K, 0)
     assert (unknown.kind, unknown.page) == ("unknown", "asymmetry")
-
-
-def test_the_reason_of_a_module_has_the_page_that_draws_it(monkeypatch):
-    """Asymmetry if it returns its scores, and none otherwise; Attention leaves it out."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "unused")  # which torch sets when it traces one
     for module, page in ((Linear, "asymmetry"), (Gated, "")):
         snapshot = rising([SOLVED], [FLAT], sharing=["QKV", variant_of(module)])
         found = reason(snapshot, snapshot.experiment.sharing[1], 0)
         assert (found.kind, found.page) == ("unknown", page)
     assert reason(rising([FLAT]), Q_K, 0).page == "attention"
-
-
-def test_the_marked_pair_and_the_named_query_depend_on_the_example_alone():
-    """A query and its target, whose reversed entry is the query; sentences name the target."""
-    task, example = report().experiment.task, example_of(report())
-    assert (marked_pair(task, example), named_query(task, example)) == ((0, 1), 1)
-    for place, pair, query in ((0, (1, 2), 2), (1, (0, 1), None)):
-        labels = np.array(CYCLE)
-        labels[place] = NOTHING
-        other = replace(example, labels=labels)
-        assert (marked_pair(task, other), named_query(task, other)) == (pair, query)
-    assert named_query(task, replace(example, target=np.full(5, NOTHING))) is None
-    book = rising([FLAT])
-    assert marked_pair(book.experiment.task, example_of(book)) is None
 
 
 def test_tokens_that_look_at_themselves_or_at_questions_are_told():
@@ -258,13 +211,10 @@ def test_tokens_that_look_at_themselves_or_at_questions_are_told():
     for kind, words, snapshot in (
         ("finds itself", f"give 70% | {themselves} 10%", looking(0.7)),
         ("finds itself", f"{themselves} under 1%", looking(0.7, 0.004)),
-        ("finds itself", f"{themselves} 1%", looking(0.7, 0.012)),
-        ("finds itself", f"give 50% | {themselves} 20%", looking(0.5, 0.2)),
         ("finds itself", "", looking(0.7, n_others=2)),
-        ("not finds itself", "little, though more than any other", looking(0.28)),
-        ("not finds itself", "as much on the right token", looking(0.5, 0.45)),
-        ("not finds itself", "nearly all right", looking(0.7, accuracy=0.92)),
-        ("not finds itself", "diverged", looking(0.7, accuracy=NAN)),
+        ("not finds itself", "", looking(0.28)),  # little, though more than any other
+        ("not finds itself", "", looking(0.5, 0.45)),  # as much on the right token
+        ("not finds itself", "", looking(0.7, accuracy=0.92)),  # nearly all right
         ("unknown", "", looking(0.9, 0.02, n_others=3)),  # two of five tokens are too few
         ("unknown", "", changed(copied, {"target": np.arange(n)})),  # as it has to
         ("finds itself", "", changed(copied, {"target": np.arange(n)[::-1]})),
@@ -272,57 +222,46 @@ def test_tokens_that_look_at_themselves_or_at_questions_are_told():
         ("looks elsewhere", f"give 99% | {asked} under 1% to", questions(0.999)),
         ("not looks elsewhere", "", questions(0.8)),
         ("not looks elsewhere", "", questions(0.97, 0.92)),
-        ("unknown", "", report((1.0, 0.3), pattern=np.full((2, 1, 1, 5, 5), 0.2))),  # no others
     ):
         check(kind, words, snapshot)
-
-
-def test_attention_is_measured_where_there_is_an_answer_and_a_pattern():
-    """Rows without an answer or a target are left out; without any row there is no reason."""
-    nowhere, labels = np.full(5, NOTHING), np.array([1, 1, NOTHING, NOTHING, NOTHING])
     for whole, explain, told in (
         (looking(0.7), kinds.finds_itself, "70%"),
         (questions(), kinds.looks_elsewhere, "97%"),
     ):
-        empty = np.zeros((*whole.probe.pattern.shape[:2], 0, 0), np.float16)
-        for probe in ({"target": nowhere}, {"labels": nowhere}, {"pattern": empty}):
-            assert explain(run_of(changed(whole, probe))) is None, list(probe)
+        assert explain(run_of(changed(whole, {"target": np.full(5, NOTHING)}))) is None
         other = whole.probe.pattern.copy()
         other[-1, 0, 0, -3:] = 1 / other.shape[-1]
         spoilt = changed(whole, {"pattern": other})
         assert explain(run_of(spoilt)) is None
+        labels = np.array([1, 1, NOTHING, NOTHING, NOTHING])  # rows without an answer do not count
         assert told in explain(run_of(changed(spoilt, {"labels": labels}))).sentence
-
-
-# Reasons that curves show
 
 
 def test_a_narrow_head_with_tied_values_learns_slowly():
     """The sentence has the width of a head and QKV's accuracy; every condition is needed."""
+    narrow = {"sharing": ["QKV", "K=V"], "d_head": 4}
     for name, roles in (("K=V", "key"), ("Q=V", "query")):
         snapshot = rising([SOLVED], [RISES], sharing=["QKV", name], d_head=4)
         told = f"{name} learns slowly: the 4 | both {roles} and value | 60% | step 8, QKV 100%"
         check("narrow head", told, snapshot)
     falls = np.repeat(FALLING, 2, 1)  # a loss counts where the accuracy does not fall
-    check("narrow head", "", rising([SOLVED], [SLOW], loss=falls, **NARROW))
+    check("narrow head", "", rising([SOLVED], [SLOW], loss=falls, **narrow))
     for curves, changes in (
         ([SOLVED, RISES], {"d_head": 9}),  # wide enough
         ([SOLVED, RISES], {"sharing": ["QKV", "Q=K"]}),  # values are not tied
         ([SOLVED, RISES], {"sharing": ["Q=K", "Q=K=V"]}),  # slow at every width
         ([SOLVED, RISES], {"sharing": ["QKV d_head=8", "K=V"]}),  # differs in width, too
-        ([RISES], {"sharing": ["K=V"]}),  # nothing to compare with
         ([SOLVED, FLAT], {}),  # it does not learn
         ([SOLVED, SLOW], {}),
         ([SOLVED, [*SLOW[:4], 0.59]], {"loss": falls}),  # the accuracy falls
         ([SOLVED, [0, 0.1, 0.15, 0.2, 0.24]], {}),  # no better than the number of any entry
         ([[0, 0.3, 0.5, 0.6, 0.65], RISES], {}),  # QKV is no faster
-        ([[*SOLVED[:4], NAN], RISES], {}),  # QKV diverged
     ):
-        check("not narrow head", "", rising(*([one] for one in curves), **{**NARROW, **changes}))
+        check("not narrow head", "", rising(*([one] for one in curves), **{**narrow, **changes}))
 
 
-def test_seeds_that_fail_where_others_do_not_are_told():
-    """Every condition is needed."""
+def test_seeds_that_fail_where_others_do_not_or_diverge_are_told():
+    """With the step of divergence and the learning rate to go below; every condition is needed."""
     snapshot = rising([SOLVED, FLAT, SOLVED])
     check("optimiser", "with 2 of 3 seeds | 60% right", snapshot, seed=1)
     assert reason(snapshot, Q_K, 0) is None
@@ -333,24 +272,23 @@ def test_seeds_that_fail_where_others_do_not_are_told():
         [[0, 1, 1, 1, 0.5], FLAT, FLAT],  # the other has lost it again
     ):
         check("not optimiser", "", rising(curves), seed=1)
-
-
-def test_a_run_that_diverged_is_told_with_its_step_and_rate():
-    """The sentence has the step of divergence and the learning rate to go below."""
     experiment = tiny("phonebook", sharing=["QKV", "Q=K learning_rate=0.5"], n_seeds=1)
     rows = [[[0.1], [0.1]], [[0.5], [NAN]], [[1.0], [NAN]]]
     snapshot = finished(experiment, rows, diverged_at=[[-1], [4]])
     check("diverged", "diverged by step 4", snapshot)
-    found = headline(snapshot, 0)
-    assert found == reason(snapshot, experiment.sharing[1], 0)
-    assert "below 0.5" in found.advice
-    lost = finished(tiny("phonebook", sharing=["Q=K"], n_seeds=1), [[[0.1]]] * 2, diverged_at=[[0]])
-    assert "by step 0" in kinds.diverged(run_of(lost)).sentence
-    assert kinds.not_trained(run_of(replace(lost, step=1))) is None
+    assert "below 0.5" in headline(snapshot, 0).advice
 
 
 def test_other_kinds_are_told_by_losses_and_accuracies():
     """Guesses, worse than guesses, known by heart, one group of questions, too few steps."""
+
+    def known(accuracy, new=0.6):
+        return changed(rising([[0, new, new, new, new]]), training_accuracy=[accuracy])
+
+    def hops(*shares):
+        ended = finished(Experiment(task="k_hop", sharing=["Q=K"], n_seeds=1), [[[0.5]]] * 3)
+        return replace(ended, slice_accuracy=np.array([shares], np.float32))
+
     above = FALLING - FALLING[-1] + np.log(7)
     text = rising([RISES], loss=FALLING + 0.7, kind="language")
     assert kinds.unknown(run_of(text)) is None
@@ -362,19 +300,15 @@ def test_other_kinds_are_told_by_losses_and_accuracies():
     for kind, words, snapshot in (
         ("chance", "loss of 1.95 | among 7", rising([FLAT], loss=GUESS)),
         ("not chance", "", rising([FLAT], loss=0.97 * GUESS)),
-        ("unknown", "", rising([FLAT], loss=0.9 * GUESS)),
         ("unknown", "", rising([FLAT], loss=1.1 * GUESS)),
-        ("chance", "", rising([FLAT], loss=1.015 * GUESS)),
         ("optimiser", "0.005 | loss is 2.53, that of guesses 1.95", low()),
-        ("optimiser", "worse than", low(loss=1.15 * BUMP / BUMP[-1] * np.log(7))),
+        ("optimiser", "", low(loss=1.15 * BUMP / BUMP[-1] * np.log(7))),
         ("not optimiser", "", low(loss=1.05 * BUMP / BUMP[-1] * np.log(7))),
         ("not optimiser", "", low(0.5)),  # confident models may have it, too
         ("memorised", "97% | only 60%", known(0.97)),
         ("memorised", "", known(0.97, 0.86)),
-        ("not memorised", "", known(0.65)),
         ("not memorised", "", known(0.75)),
         ("not memorised", "", known(0.97, 0.92)),
-        ("not memorised", "", known(NAN)),
         ("part", "“1”: 98% right, “2”: 20%.", hops(0.98, 0.2)),
         ("not part", "", hops(0.98, 0.7)),
         ("not part", "", hops(0.8, 0.2)),
@@ -383,7 +317,6 @@ def test_other_kinds_are_told_by_losses_and_accuracies():
         ("early", "loss 1.90 at step 6, 1.80 at step 8", rising([FLAT], loss=FALLING)),
         ("early", "loss 2.60 at step 6, 2.50 at step 8", text),
         ("not early", "", rising([FLAT], loss=above)),  # a loss that falls, but is that of guesses
-        ("not early", "", rising([FLAT], loss=above + 1)),
         ("unknown", "", rising([FLAT], loss=FALLING / 10)),
         ("unknown", "", rising([[*FLAT[:4], 0.5]], loss=FALLING)),  # the accuracy falls
         ("unknown", "", rising([[0, 0.6, 0.6, 0.6, 0.62]])),  # within the scatter
@@ -396,19 +329,10 @@ def test_other_kinds_are_told_by_losses_and_accuracies():
         ("unknown", "", rising([SOLVED], [FLAT], learning_rate=0.02, **BOTH)),
     ):
         check(kind, words, snapshot)
-    for fast in (
-        low(learning_rate=0.02, loss=GUESS),
-        rising([SOLVED], [FLAT], learning_rate=0.02, **BOTH),
-    ):
-        assert "0.005: lower the" in reason(fast, Q_K, 0).advice
-
-
-def test_no_kind_is_reported_before_its_time():
-    """Not before the first step, nor before half of them where a rate is to blame."""
-    for explain, case in (
-        (kinds.too_fast, low(learning_rate=0.02, loss=GUESS)),
-        (kinds.worse_than_guesses, low()),
-    ):
+    fast = low(learning_rate=0.02, loss=GUESS)
+    assert "0.005: lower the" in reason(fast, Q_K, 0).advice
+    # not before the first step, nor before half of them where a rate is to blame
+    for explain, case in ((kinds.too_fast, fast), (kinds.worse_than_guesses, low())):
         for share, told in ((0.3, False), (0.5, True)):
             steps = np.linspace(0, round(share * 8), 5).astype(np.int64)
             stop = replace(case, eval_steps=steps, step=steps[-1], status="running")
@@ -426,31 +350,15 @@ def test_an_unknown_reason_compares_with_plain_qkv_where_that_is_better():
         (rising([SOLVED], [FLAT], **BOTH), ["60%", "100%"]),
         (rising([FLAT], [FLAT], **BOTH), ["60%"]),
         (rising([SOLVED], [FLAT], sharing=["Q=K", "K=V"]), ["60%"]),
-        (changed(rising([FLAT]), mass_on_target=[0.02]), ["60%", "2%"]),
     ):
         sentence = kinds.unknown(run_of(snapshot)).sentence
         assert re.findall(r"\d+%", sentence) == numbers
         assert ("QKV" in sentence) == ("100%" in numbers)
-    assert run_of(rising([FLAT], sharing=["QKV"])).reference() is None
     for snapshot, seeds in ((rising([FLAT]), ""), (rising([FLAT, FLAT]), " (seed 0)")):
         found = kinds.unknown(run_of(snapshot))
-        assert found.in_words(snapshot.experiment, 0).startswith(f"Q=K has 60% right{seeds}. ")
-        assert found.in_words(snapshot.experiment, 0).endswith(found.advice)
-        solved = replace(found, kind="solved").in_words(snapshot.experiment, 0)
-        assert "seed" not in solved
-
-
-def test_a_run_is_compared_with_its_last_evaluation_within_three_quarters_of_its_steps():
-    """Only runs that count are compared, and the newest is never compared with itself."""
-    assert run_of(rising([RISES])).earlier_evaluation == 3
-    transfer = tiny("transfer", sharing=["Q=K"], n_seeds=1, steps=16, earlier_steps=8)
-    late = run_of(finished(transfer, [[[0.1]]] * 9))
-    assert late.snapshot.eval_steps[late.earlier_evaluation] == 14
-    for alone in (finished(transfer, [[[0.1]]] * 2), rising([[0.1]])):
-        assert run_of(alone).earlier_evaluation is None
-
-
-# The headline
+        told = found.in_words(snapshot.experiment, 0)
+        assert told.startswith(f"Q=K has 60% right{seeds}. ")
+        assert told.endswith(found.advice)
 
 
 def test_the_clearest_kind_comes_first_then_the_first_column_or_the_lowest_curve():
@@ -476,22 +384,22 @@ def test_a_solved_task_says_how_few_matrices_are_enough():
         ("Both | for queries and keys.", four[:2], [solved] * 2),
         ("Both | for keys and values.", ["QKV", "K=V"], [solved] * 2),
         ("All 5 | for queries, keys and values.", [*four, "Q=K=V"], [solved] * 5),
-        ("Both variants solve it.", ["QKV", "Q=K=V d_head=8"], [solved] * 2),  # differs in more
         ("Both | at least 98% | even with one", four[:2], [[SOLVED], [near]]),
         ("Both | with seed 0; with seed 1, Q=K has 60%", four[:2], [solved, failing]),
     ):
         found = headline(rising(*curves, sharing=sharing), 0)
         assert found.kind == ("other seeds" if "seed 1" in told else "solved")
         assert all(part in found.sentence for part in told.split(" | ")), found.sentence
-    rows = [[[0.0, 0.0]], [[1.0, 1.0]], [[1.0, 1.0]], [[1.0, NAN]]]
-    experiment = tiny("phonebook", sharing=["Q=K"], n_seeds=2)
-    snapshot = finished(experiment, rows, diverged_at=[[-1, 8]])
-    assert headline(snapshot, 1).kind == "diverged"
-    assert "with seed 1, Q=K diverged" in headline(snapshot, 0).sentence
 
 
-def test_every_shipped_example_has_sentences_for_people():
-    """They are short, without absolute words; that of the first screen has its equal scores."""
+def test_shipped_examples_and_first_steps_have_reasons_in_few_words():
+    """Whatever is not known yet; that of the first screen has its equal scores."""
+    for kind in KINDS:
+        training = Training(tiny(kind, n_seeds=1), "cpu")
+        for snapshot in (training.snapshot(), training.advance(3) or training.snapshot()):
+            for variant in snapshot.experiment.sharing:
+                reason(snapshot, variant, 0)
+            headline(snapshot, 0)
     for task in TASKS:
         snapshot = load_example(task)
         experiment = snapshot.experiment
@@ -499,9 +407,6 @@ def test_every_shipped_example_has_sentences_for_people():
         found += [headline(snapshot, seed) for seed in experiment.seeds]
         for each in filter(None, found):
             assert max(len(part.split()) for part in each.sentence.split(". ")) <= 20, task
-            most = 36 if each.kind == "mirrored" else 26  # readers need to know who reports to whom
-            assert len(each.sentence.split()) <= most, task
-            assert not re.search("cannot|never|nan|inf", each.sentence)
     snapshot = load_example("directed")
     one, other = marked_pair(snapshot.experiment.task, example_of(snapshot))
     scores = snapshot.probe.scores[snapshot.experiment.runs.index((Q_K, 0)), -1, 0]
@@ -509,15 +414,3 @@ def test_every_shipped_example_has_sentences_for_people():
     for part in (f"{names[one]}→{names[other]}", f"the same ({scores[one, other]:.2f})"):
         assert part in headline(snapshot, 0).sentence
     assert all(reason(snapshot, Variant(v), 0) is None for v in ("QKV", "K=V", "Q=V"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_snapshot_of_the_first_steps_makes_a_reason_fail(kind):
-    """Reasons and headlines can be computed at every step, whatever is not known yet."""
-    training = Training(tiny(kind, n_seeds=1), "cpu")
-    for _ in range(3):
-        snapshot = training.snapshot()
-        for variant in snapshot.experiment.sharing:
-            reason(snapshot, variant, 0)
-        headline(snapshot, 0)
-        training.advance(3)

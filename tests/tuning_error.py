@@ -31,17 +31,11 @@ def population_of(arm):
     parts = {}
     for trial in tuning_trials([(arm, request) for request in wanted]):
         snapshot = train(trial.experiment, progress=False).snapshot
-        cells = zip(
-            trial.cells,
-            *(
-                np.split(snapshot.history[name], len(trial.cells), -1)
-                for name in ("accuracy", "loss")
-            ),
-            strict=True,
-        )
-        for (_, recipe), *values in cells:
+        both = np.stack([snapshot.history[name].astype(float) for name in ("accuracy", "loss")])
+        cells = zip(trial.cells, np.split(both, len(trial.cells), -1), strict=True)
+        for (_, recipe), values in cells:
             point = recipe.schedule, round(np.log2(recipe.rate / default))
-            parts.setdefault(point, []).append(np.stack(values).astype(float))
+            parts.setdefault(point, []).append(values)
     steps = snapshot.eval_steps.astype(float)
     return {point: Runs(steps, *np.concatenate(runs, -1)) for point, runs in parts.items()}
 
