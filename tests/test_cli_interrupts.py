@@ -2,19 +2,15 @@
 
 import json
 import os
-import random
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from children import child
 
 from attnkit.command.interrupts import Interrupts, interrupts
-from attnkit.model.kernel import cache
 from attnkit.training import Training
 from attnkit.training.results import Result
 
@@ -55,8 +51,7 @@ def test_interrupts_during_training_keep_what_is_finished(tmp_path):
     assert f" {document['steps']:,} of 6,000" in stopped
     assert last == LINE
     assert all(line.startswith("step ") for line in lines)
-    assert document["status"] == "stopped"
-    assert 0 < document["steps"] < 6000
+    assert (document["status"], 0 < document["steps"] < 6000) == ("stopped", True)
     assert [run["accuracy"] is None for run in document["runs"]] == [False] * 4
     assert Result.load(folder).snapshot.step == document["steps"]
 
@@ -102,33 +97,3 @@ def test_a_signal_after_the_last_step_costs_no_result(tmp_path, monkeypatch, run
     path = tmp_path / "numbers.json"
     assert run("train", *SMALL, "--steps", "2", "--json", str(path))[0] == 130
     assert json.loads(path.read_text())["status"] == "finished"
-
-
-@pytest.mark.server
-@pytest.mark.long(seconds=50)
-def test_an_interrupt_at_a_random_moment_has_no_traceback(tmp_path, monkeypatch, seed):
-    """Waiting for the kernel, training, saving, shutdown: 130, unless it was done."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("ATTNKIT_ENGINE", "kernel")
-    cold = tmp_path / cache.cache_key()
-    cold.mkdir(mode=0o700)
-    with cache.FileLock(cold / "lock"), start("train", *SMALL) as process:
-        assert process.stderr.readline().startswith("Compiling")  # another process does
-        assert interrupted(process, signal.SIGINT) == ("", [LINE])
-    monkeypatch.undo()
-    chance = random.Random(seed)
-    others = ["claims --list", "models nosuchthing", "variants", "code nowhere --out nowhere"]
-    for n, command in enumerate([*map(str.split, others), *[["train", *SMALL]] * 6]):
-        seconds = chance.uniform(0, 0.3 if n % 2 else 4)
-        with start(*command, *(["--steps", "40"] if n > 3 else [])) as process:
-            status, handled = Path(f"/proc/{process.pid}/status"), 0
-            while not handled >> (signal.SIGTERM - 1) & 1:  # which Python by itself does not
-                assert process.poll() is None, process.returncode
-                handled = int(re.search("SigCgt:(.*)", status.read_text())[1], 16)
-                time.sleep(0.01)
-            time.sleep(seconds)
-            process.send_signal(chance.choice([signal.SIGINT, signal.SIGTERM]))
-            _, errors = process.communicate(timeout=60)
-        assert "Traceback" not in errors, (command, seconds)
-        assert process.returncode in (130, *([0, 2] if seconds > 0.3 else [])), (command, seconds)
-        assert (LINE in errors) == (process.returncode == 130)

@@ -66,22 +66,22 @@ def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
 def test_flags_win_over_set_and_set_over_the_link(run):
     """Settings are of every kind, with or without spaces; an undefined number is null."""
 
-    def experiment(arguments):
+    def experiment(*arguments):
         output = run("train", *arguments, "--seeds", "1", "--json", "-")[1]
         document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
         return document["experiment"].items(), document["runs"]
 
-    texts = ["learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8", "steps=4"]
-    options = [part for text in texts for part in ("--set", text)]
     flags = ["--first-seed", "3", "--steps", "5", "--sharing", "qkv, reformer"]
+    for text in ("learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8", "steps=4"):
+        flags += ["--set", text]
     link = "v=1&steps=3&n_seeds=2&d_head=5&d_mlp=4&task=phonebook"
-    found, runs = experiment(["--link", link, *options, *flags])
+    found, runs = experiment("--link", link, *flags)
     assert found >= {"d_head": 5, "n_seeds": 1, "steps": 5, "learning_rate": 0.01}.items()
     assert found >= {"causal": True, "first_seed": 3, "positions": "learned", "d_mlp": 8}.items()
     assert dict(found)["sharing"] == ["QKV", "Q=K unit_key self_mask"]
     assert [row["mass_on_reverse"] for row in runs] == [None] * 2
-    full = "--task sort --full-size --set n_train=128 --sharing QKV --steps 2"
-    assert experiment(full.split())[0] >= {**TASKS["sort"].full_size, "steps": 2}.items()
+    full = "--task sort --full-size --set n_train=128 --sharing QKV --steps 2".split()
+    assert experiment(*full)[0] >= {**TASKS["sort"].full_size, "steps": 2}.items()
 
 
 def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
@@ -209,15 +209,6 @@ def test_variants_lists_the_catalogue_and_every_word(run):
     for name, option in OPTIONS.items():
         assert any(line.split()[0] == name for line in output.splitlines() if line.strip())
         assert option.help in output
-
-
-def test_examples_of_named_tasks_are_made_alone(run, tmp_path, monkeypatch):
-    """`examples NAME` writes the example of that task only."""
-    made = ak.train(ak.Experiment(task="dictionary", steps=2, n_seeds=1, sharing="QKV"))
-    monkeypatch.setattr("attnkit.examples.FOLDER", tmp_path)
-    monkeypatch.setattr("attnkit.training.train", lambda *_, **__: made)
-    assert run("examples", "dictionary")[0] == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["dictionary.safetensors"]
 
 
 def test_help_names_what_can_be_chosen(run):

@@ -1,4 +1,4 @@
-"""Sweeps: their text and points, plans, chunks, what they write, and how they go on."""
+"""Sweeps: their text and points, plans, chunks, how they go on, and those of visitors."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,28 +22,41 @@ from inline_sweeps import SMALL, Inline, changed, run_inline
 from searching import briefly
 
 import attnkit as ak
+from attnkit.experiment.experiment import settings
 from attnkit.foundation.process import N_CORES, environment_with_package
+from attnkit.service.jobs import Watcher
+from attnkit.service.server import ServerSettings
+from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.sweeps.chunk import ChunkReport
-from attnkit.sweeps.estimate import CostModel
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.local import LocalExecutor
-from attnkit.sweeps.planning import Chunk, Group, Plan
+from attnkit.sweeps.planning import Plan
 from attnkit.sweeps.repetition import repeat_sample
 from attnkit.sweeps.run import start_workers
+from attnkit.sweeps.shipped import FOLDER, SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
+from attnkit.tasks import TASKS
+from attnkit.training import train
 from attnkit.training.summary import run_table
+from attnkit.ui.sweeps.live_sweep import PAUSED, STOPPED, LiveSweep
+from attnkit.ui.sweeps.sweep_form import (
+    MOST_POINTS,
+    SweepForm,
+    axes_of,
+    estimate_in_words,
+    on_screen,
+    problems_here,
+    read_values,
+    suggested,
+)
 
 BAD = {
     "n_seeds = ": "specification 'bad.toml'",
-    f"n_seeds = 0x{'f' * 10_000}": "n_seeds",
     "n_seed = 5": "n_seed",
     "engine = 'steam'": "engine in 'bad.toml'",
-    "base = 3": "base",
     "[base]\ntask = 'phonebok'": "base.task",
     "[base]\nd_hed = 3": "base.d_hed",
     "[base]\nlearning_rate = inf": "base.learning_rate",
-    "[base]\nn_seeds = 3": "base.n_seeds",
     "[base]\nn_entries = 40": "base.n_entries",
     "[axes]\ntask = ['phonebook', 'x']": "axes.task",
     "[axes]\nd_head = []": "axes.d_head",
@@ -50,7 +64,6 @@ BAD = {
     "[axes]\nsharing = ['QKV']": "axes.sharing",
     "[axes]\ncausal = {from = 0, to = 1, count = 2}": "axes.causal",
     "[axes]\nd_head = {from = 1, to = 8, count = 1}": "axes.d_head.count",
-    "[axes]\nd_head = {from = 1e308, to = -1e308, count = 3}": "axes.d_head.from",
     "[axes]\nd_head = {from = 0, to = 8, count = 2, scale = 'log'}": "axes.d_head",
     "[axes]\nn_entries = [8, 16]\n[base]\nn_names = 12": "axes.n_entries",
     "\n".join(["[axes]", *(f"{x} = {[*range(1, 1001)]}" for x in ("steps", "n_eval"))]): "axes.n_e",
@@ -58,7 +71,6 @@ BAD = {
     "sharing = ['QKV learning_rate=0.1']": "sharing",
     "sharing = ['QKV', 'QKV kv_heads=2']": "sharing",
     "[rates]\nmultiples = [0]": "rates.multiples",
-    "[rates]\ntuning_seeds = 0": "rates.tuning_seeds",
     "[rates]\nmultiples = [1, 2]\n[axes]\nlearning_rate = [0.1, 0.2]": "rates.multiples",
     "[budget]\ncore_hours = -1": "budget.core_hours",
 }
@@ -163,39 +175,24 @@ def failed(result):
     return result.runs[result.runs["error"].notna()]
 
 
-@given(st.data())
+@given(st.lists(st.booleans(), min_size=90, max_size=90), st.floats(0.01, 200))
 @briefly(40)
-def test_chunks_hold_every_missing_run_once(data):
+def test_chunks_hold_every_missing_run_once(bits, seconds):
     """Whatever is finished, no run is left out or repeated; a long sweep has chunks of a minute."""
     sweep = Sweep(axes={"d_head": [2, 3, 5], "n_layers": [1, 2]}, sharing=["QKV", "K=V", "Q=K"])
-    bits = data.draw(st.lists(st.booleans(), min_size=90, max_size=90))
     missing, hashes = np.array(bits).reshape(6, 3, 5), sweep.cell_hashes().astype("U16")
     finished = [(hashes[p, v], seed) for p, v, seed in np.argwhere(~missing)]
     plan = Plan.of(sweep, pd.DataFrame(finished, columns=["cell", "seed"]))
-    seconds = data.draw(st.floats(0.01, 200))
-    found = [
-        (group.point, variant, seed)
-        for chunk in plan.chunks(lambda group: seconds * len(group.variants), 2)
-        for group in chunk.groups
-        for variant in group.variants
-        for seed in group.seeds
-    ]
+    found = []
+    for chunk in plan.chunks(lambda group: seconds * len(group.variants), 2):
+        for group in chunk.groups:
+            found += product([group.point], group.variants, group.seeds)
     assert len(found) == plan.n_missing
     assert set(found) == {tuple(index) for index in np.argwhere(missing).tolist()}
-    long = Plan.of(Sweep(axes={"d_head": list(range(1, 65)), "n_layers": [1, 2, 3, 4]}))
+    long = Plan.of(Sweep(axes={"d_head": list(range(1, 65)), "n_layers": [1, 2]}))
     chunks = long.chunks(lambda group: 2.0 * len(group.variants), 4)
     lengths = [sum(2.0 * len(group.variants) for group in chunk.groups) for chunk in chunks]
     assert all(10 <= length <= 60 for length in lengths[:-1])
-
-
-def test_estimates_are_corrected_by_what_chunks_take():
-    """A variant that takes ten times as long as expected is estimated ten times as long next."""
-    model, group = CostModel(SMALL), Group(0, (0, 1), SMALL.seeds)
-    alone = [Group(0, (variant,), SMALL.seeds) for variant in (0, 1)]
-    first, second = map(model.seconds, alone)
-    model.learn(Chunk((group,)), ChunkReport(seconds={0: first, 1: 10 * second}))
-    assert [*map(model.seconds, alone)] == pytest.approx([first, 10 * second])
-    assert model.seconds(group) == pytest.approx(first + 10 * second)
 
 
 def test_a_sweep_gives_the_numbers_of_train():
@@ -359,27 +356,152 @@ def test_a_sweep_with_local_workers_survives_the_death_of_one(tmp_path):
 
 
 @pytest.mark.server
-@pytest.mark.long(seconds=30)
+@pytest.mark.long(seconds=20)
 def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path, seed):
-    """After SIGKILL at moments drawn from the seed, the rest is trained, each run once."""
+    """After SIGKILL at a moment drawn from the seed, the rest is trained, each run once."""
     base = {**SMALL.base, "steps": 100, "evaluate_every": 50}
     sweep = changed(base=base, axes={"d_head": [2, 3, 5], "n_entries": [2, 3, 5]})
-    _, alone = run_inline(sweep, tmp_path / "alone")
-    draw, environment = random.Random(seed), environment_with_package() | {N_CORES: "1"}
-    for kill in range(3):
-        file, folder = tmp_path / f"{kill}.toml", tmp_path / str(kill)
-        file.write_text(sweep.to_toml())
-        command = [sys.executable, "-m", "attnkit", "sweep", str(file)]
-        with child(*command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-            next(line for line in process.stderr if f" of {sweep.n_runs} runs" in line)
-            workers = psutil.Process(process.pid).children(recursive=True)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(draw.uniform(0, 0.5))
-            process.kill()
-        assert not psutil.wait_procs(workers, timeout=30)[1]
-        n_kept = len(read(folder, sweep).runs)
-        assert n_kept > 0
-        n_trained, result = run_inline(sweep, folder)
-        assert n_trained == sweep.n_runs - n_kept, f"seed {seed}, kill {kill}"
-        assert failed(result).empty
-        pd.testing.assert_frame_equal(result.runs[NUMBERS], alone.runs[NUMBERS])
+    environment = environment_with_package() | {N_CORES: "1"}
+    file, folder = tmp_path / "killed.toml", tmp_path / "killed"
+    file.write_text(sweep.to_toml())
+    command = [sys.executable, "-m", "attnkit", "sweep", str(file)]
+    with child(*command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        next(line for line in process.stderr if f" of {sweep.n_runs} runs" in line)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(random.Random(seed).uniform(0, 0.5))
+        process.kill()
+    assert not psutil.wait_procs(workers, timeout=30)[1]
+    n_kept = len(read(folder, sweep).runs)
+    n_trained, result = run_inline(sweep, folder)
+    assert n_trained == sweep.n_runs - n_kept < sweep.n_runs
+    assert failed(result).empty
+    alone = run_inline(sweep, tmp_path / "alone")[1]
+    pd.testing.assert_frame_equal(result.runs[NUMBERS], alone.runs[NUMBERS])
+
+
+SIZES = {"n_values": 7, "d_model": 16, "batch_size": 16, "n_eval": 16, "d_head": 3}
+
+SWEEP = Sweep(
+    base={"task": "directed", "steps": 6, "evaluate_every": 3, **SIZES},
+    axes={"n_entries": [5, 16], "n_names": [20, 11]},
+    sharing=["QKV", "K=V"],
+    n_seeds=2,
+)
+"""A book of 11 names has no 16 entries: one of four points is impossible."""
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """Stands in for the training service: trains at once, or refuses."""
+    begun = []
+
+    def submit(experiment, **_):
+        if found.refusal:
+            raise Refused(found.refusal)
+        begun.append(experiment)
+        return str(len(begun) - 1)
+
+    def job(job_id, watcher):
+        snapshot = train(begun[int(job_id)], "cpu").snapshot
+        return SimpleNamespace(state="finished", snapshot=snapshot)
+
+    found = SimpleNamespace(submit=submit, job=job, refusal="", estimate=lambda experiment: 40.0)
+    found.wait = found.stop_watching = lambda *_: None
+    for module in ("watched_job", "sweeps.sweep_form"):
+        monkeypatch.setattr(f"attnkit.ui.{module}.training_service", lambda: found)
+    return found
+
+
+@pytest.fixture
+def live(service):
+    """A sweep that has begun."""
+    live = LiveSweep.of(SWEEP, Watcher("tab", "visitor"))
+    live.go_on()
+    return live
+
+
+def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page():
+    """As a list or a range that doubles; by the label of the setting, with what is allowed."""
+    for text, values in {
+        "2, 4, 8": [2, 4, 8],
+        "2 … 16": [2, 4, 8, 16],
+        "3..20": [3, 6, 12, 20],  # doubling misses the last one
+    }.items():
+        assert read_values(text, settings("phonebook")["d_head"]) == values, text
+    width, many = settings("directed")["d_head"].label, ", ".join(map(str, range(4, 17)))
+    for typed, found in (
+        *(({"first_values": text}, width) for text in ("", "many", "8 … 2", "0 … 8", "4, 100000")),
+        ({"second": "d_head"}, "twice"),
+        ({"first_values": many, "second_values": many}, str(MOST_POINTS)),
+    ):
+        form = SweepForm(task="directed")
+        vars(form).update({"first_values": many, "second": "n_values"} | typed)
+        with pytest.raises(InvalidSweep) as caught:
+            form.sweep()
+        message = on_screen(caught.value, "directed")
+        assert found in message, typed
+        assert not re.search("d_head|axes", message), typed
+
+
+def test_what_the_form_suggests_can_run_and_its_cost_is_told(service, monkeypatch):
+    """For every task and axis; each limit once; shipped sweeps are complete and small."""
+    for task in TASKS:
+        form = SweepForm()
+        form.set_task(task)
+        assert 1 <= form.sweep().n_points <= MOST_POINTS, task
+        for name, setting in axes_of(task).items():
+            assert read_values(suggested(name, form.base), setting), (task, name)
+    assert re.match("12 models .* 4 points; 4 .*about 2 min", estimate_in_words(SWEEP))
+    limits = ServerSettings(max_steps=5)
+    monkeypatch.setattr("attnkit.ui.sweeps.sweep_form.server_settings", lambda: limits)
+    (problem,) = problems_here(SWEEP)
+    assert re.search(r"\b6\b.*\b5\b", problem)
+    for name in SHIPPED:
+        assert load_shipped(name).n_missing == 0, name
+        assert (FOLDER / f"{name}.parquet").stat().st_size <= 2_000_000, name
+
+
+def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(live, tmp_path):
+    """One seed means one run, wherever it is trained; what is impossible has the same reason."""
+    assert len(live.result().runs) == 4
+    while live.moving:
+        assert live.result().n_missing == SWEEP.n_runs - 4 * live.n_finished
+        live.follow()
+    result = live.result()
+    assert live.finished
+    assert live.result() is result  # until another point is finished
+    file = tmp_path / "sweep.parquet"
+    file.write_bytes(result.to_bytes())
+    loaded = SweepResult.load(file)
+    assert loaded.sweep == SWEEP
+    assert loaded.runs.to_csv() == result.runs.to_csv()
+    expected = run_inline(SWEEP, tmp_path / "sweep")[1].runs
+    assert expected["error"].notna().sum() == 4
+    names = list(expected.columns.drop(["seconds", "tried"]))
+    assert result.runs[names].to_csv() == expected[names].to_csv()
+
+
+def test_a_series_that_is_paused_or_refused_keeps_its_points(live, service, monkeypatch):
+    """It goes on with the next one; what ends elsewhere is told in words."""
+    live.follow()
+    live.stop(PAUSED)
+    assert (live.moving, live.ended, live.n_finished) == (False, False, 1)
+    service.refusal = "12 experiments wait already"
+    live.go_on()
+    assert "12 experiments wait already" in live.problem
+    service.refusal = ""
+    for job, problem in (
+        (None, "."),
+        (SimpleNamespace(state="failed", error="not enough memory"), "not enough memory."),
+    ):
+        live.go_on()
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "job", lambda *_, job=job: job)
+            live.follow()
+        assert (live.problem.endswith(problem), live.moving) == (True, False)
+    live.go_on()
+    live.follow()
+    assert (live.n_finished, len(live.experiments)) == (2, 3)
+    live.stop(STOPPED)
+    assert live.ended
