@@ -97,20 +97,3 @@ class Hashed(OneHead):
         scores = self.scores(q @ self.hash, (k @ self.hash)[..., self.order] * self.same)
         pattern = scores.softmax(-1).unsqueeze(1).expand(-1, 2, -1, -1)
         return x + self.W_O(pattern[:, 0] @ v), None, pattern
-
-
-class Later(OneHead):
-    """A layer that looks at later tokens, whatever the setting."""
-
-    def forward(self, x):
-        """Return the residual stream after the layer."""
-        q, k, v = self.projected(x)
-        return x + self.W_O(self.scores(q, k).softmax(-1) @ v)
-
-
-class Pinned(Later):
-    """A layer that makes a tensor on the CPU, wherever x is."""
-
-    def forward(self, x):
-        """Return the residual stream after the layer."""
-        return super().forward(x) + torch.ones(x.shape[1], 1, device="cpu")

@@ -65,11 +65,6 @@ def means(figure):
     return [trace for trace in figure["data"] if "hovertemplate" in trace]
 
 
-def legend(figure):
-    """The texts of the styles of lines."""
-    return figure["layout"]["meta"]["legend"]
-
-
 def test_curves_show_the_history(snapshot):
     """One mean line per sharing, in its colour; long histories are thinned for display only."""
     go.Figure(plot_attention_measures(snapshot))
@@ -90,28 +85,22 @@ def test_curves_show_the_history(snapshot):
     assert unpacked(line["x"]["bdata"])[-1] == n - 1
     both = plot_metric(snapshot, "accuracy", snapshot)
     assert len(both["data"]) == len(plot_metric(snapshot)["data"]) + len(colors)
-    assert {"dash": "previous", "text": "previous experiment"} in legend(both)
+    assert {"dash": "previous", "text": "previous experiment"} in both["layout"]["meta"]["legend"]
 
 
 def test_lines_beside_curves_are_drawn_where_they_hold():
     """The plateau of symmetric sharings, the loss to beat, the turn of the task; no band of one."""
     directed, text, turned = map(trained, ("directed", "language", "transfer"))
     two_heads = replace(directed, experiment=directed.experiment.replace(n_heads=2))
-
-    def dashes(figure):
-        return [level["line"]["dash"] for level in figure["layout"]["shapes"]]
-
-    def upright(figure):
-        return [one["x0"] for one in figure["layout"]["shapes"] if "domain" not in one["xref"]]
-
-    assert dashes(plot_metric(directed)).count("longdashdot") == 2
-    assert "longdashdot" not in dashes(plot_metric(two_heads))
-    to_beat, losses = text.experiment.task.loss_to_beat, plot_metric(text, "loss")
-    levels = [(one["y0"], one["line"]["dash"]) for one in losses["layout"]["shapes"]]
-    assert levels == [(to_beat, "dot")] * 5
-    for plot in (plot_metric, plot_attention_measures):
-        assert upright(plot(turned))[:5] == [1] * 5
-    assert not upright(plot_metric(directed))
+    for snapshot, n_lines in ((directed, 2), (two_heads, 0)):
+        levels = plot_metric(snapshot)["layout"]["shapes"]
+        assert [level["line"]["dash"] for level in levels].count("longdashdot") == n_lines
+    levels = plot_metric(text, "loss")["layout"]["shapes"]
+    assert [level["y0"] for level in levels] == [text.experiment.task.loss_to_beat] * 5
+    for snapshot, n_lines in ((turned, 5), (directed, 0)):
+        shapes = plot_metric(snapshot)["layout"]["shapes"]
+        upright = [one["x0"] for one in shapes if "domain" not in one["xref"]]
+        assert upright[:5] == [1] * n_lines
     alone = plot_metric(train(tiny("directed", n_seeds=1, steps=2), "cpu").snapshot)
     areas = [trace for trace in alone["data"] if trace.get("fill")]
     assert all(len(unpacked(trace["x"]["bdata"])) == 0 for trace in areas)
@@ -167,10 +156,11 @@ def test_long_examples_keep_the_columns_that_hold_answers():
     assert frame.rows[-1] == task.n_ctx - 1
     assert {int(target[answer]) for answer in frame.answers} <= set(frame.columns)
     assert (frame.rest, frame.cut) == (True, True)
+    nowhere = replace(example, target=np.full_like(target, NOTHING))
     for query_index, told in ((0, "1 to 16"), (15, "1 to 16"), (17, "17 to 20"), (None, "5 to 20")):
-        layout = map_layout_of(task, place, example, query_index)
-        note = axes_of([Label("a", "a", "a")] * task.n_ctx, layout, example)["cut"]
-        assert f" {told} of 20 and " in note
+        layout = map_layout_of(task, place, nowhere, query_index)
+        note = axes_of([Label("a", "a", "a")] * task.n_ctx, layout, nowhere)["cut"]
+        assert f" {told} of 20 and 32 of " in note
 
 
 def test_a_map_of_all_heads_is_their_mean_without_those_that_a_variant_lacks():

@@ -80,14 +80,12 @@ def test_frames_do_not_depend_on_what_is_computed_with_them(view, monkeypatch):
             wanted = array[first:] if name in whole.framed else array
             own = (found.framed | found.fixed)[name]
             assert_allclose(own, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
-
     last = film.frames[-1]
     lost = {name: np.full_like(array, np.nan) for name, array in last.parameters[0].items()}
     broken = replace(last, parameters=[lost, *last.parameters[1:]])
     found = inspect(replace(film, frames=[*film.frames[:-1], broken]), Inspection(view)).framed
     for name in FILMED[view]:
         assert np.isnan(found[f"0.{name}"][-1]).all(), name
-        assert np.isfinite(found[f"0.{name}"][:-1]).any(), name
     for name in found:
         rows = slice(-1) if name.startswith("0.") else slice(None)
         assert_allclose(found[name][rows], whole.framed[name][rows], rtol=1e-4, atol=1e-5)
@@ -344,11 +342,9 @@ def test_examples_tell_what_is_wrong_first(task):
         assert (found.fixed[f"{place}.right"] == np.where(asked, right, UNKNOWN)).all()
         n_wrong += (asked & ~right).sum(1)
     told, order = found.header["examples"], found.header["order"]
-    assert found.header["steps"] == [4]
     assert [own["n_wrong"] for own in told] == n_wrong.tolist()
     assert [own["n_asked"] for own in told] == asked.sum(1).tolist()
     assert order == sorted(range(N_EXAMPLES), key=lambda place: -n_wrong[place])
-    assert len({own["text"] for own in told}) > 1
 
 
 @pytest.mark.parametrize(("task", "size"), [("directed", "n_entries"), ("dual_role", "n_circles")])
@@ -442,33 +438,23 @@ def test_a_film_has_so_many_frames_at_most(steps, every):
     assert gaps.max() - gaps.min() <= 1
 
 
-def test_of_large_models_there_are_few_frames():
-    """Their weights take so much memory at most, or two frames; it is foretold exactly."""
+def test_films_are_small_and_are_cut_by_steps():
+    """Of large models there are few frames, of many films the last; ends stay in thinned ones."""
     large = Experiment(d_model=512, n_heads=8, d_head=64, n_layers=4, d_mlp=512, sharing=["QKV"])
     middle = large.replace(d_model=128, d_mlp=0, n_layers=1)
     assert filmed_steps(large) == [0, 600]
     assert 2 < len(filmed_steps(middle)) < 61
     assert film_megabytes(middle) * 2**20 <= MOST_BYTES
-    experiment = experiment_of("directed", sharing=["QKV", "Q=K", "Q=K=V"])
-    assert record(experiment).n_bytes == film_megabytes(experiment) * 2**20
-
-
-def test_films_are_cut_by_steps():
-    """After a step, at a step, or thinned; the first and the last frame stay."""
-    film = record(experiment_of(**SETTINGS, steps=8))
+    experiment = experiment_of("directed", sharing=["QKV", "Q=K", "Q=K=V"], steps=8)
+    film = record(experiment)
+    assert film.n_bytes == film_megabytes(experiment) * 2**20  # it is foretold exactly
     assert film.steps == [0, 2, 4, 6, 8]
     assert film.after(4).steps == [6, 8]
     assert film.at(5).steps == film.at(4).steps == [4]
-    assert film.after(2).at(0).steps == [4]
     assert film.thinned(3).steps == [0, 4, 8]
     assert film.thinned(1).steps == [0, 8]
-    assert film.thinned(5).steps == film.steps
-
-
-def test_films_are_kept_up_to_a_size():
-    """The one that was looked at least recently goes first."""
-    kept = {name: record(experiment_of(**SETTINGS)) for name in "abc"}
-    drop_oldest(kept, sum(film.n_bytes for film in kept.values()) - 1)
+    kept = dict.fromkeys("abc", film)  # the one that was looked at least recently goes first
+    drop_oldest(kept, 3 * film.n_bytes - 1)
     assert list(kept) == ["b", "c"]
     drop_oldest(kept, 1, least=1)
     assert list(kept) == ["c"]

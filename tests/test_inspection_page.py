@@ -5,8 +5,6 @@ from unittest.mock import Mock
 
 import pytest
 from idle import open_page
-from kinds import SMALL as SMALL_SETTINGS
-from same import assert_same
 from visiting import (
     FRESH_SEED,
     SMALL,
@@ -24,20 +22,14 @@ from waiting import PATIENCE, wait_until
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.inspection.views import inspect
-from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import from_params
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.training import train
-from attnkit.training.film import filmed_steps
-from attnkit.training.recorder import record
 from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 PAGES = {"attention": "attention", "asymmetry": "symmetry", "similarity": "similarity"}
-ASKED = Inspection("attention")
-TWO_SEEDS = Experiment(**{**SMALL_SETTINGS, "n_seeds": 2, "steps": 44})
 REASON = "12 experiments wait already"
 refuse = Mock(side_effect=Refused(REASON))
 
@@ -69,9 +61,9 @@ def received(tab, page):
     return InspectionResult.from_bytes(component.bytes)
 
 
-def looked_into(service, job_id, inspection=ASKED):
+def looked_into(service, job_id, **asked):
     """What a service finds in the film of a job."""
-    found = service.inspect(job_id, inspection, PATIENCE)
+    found = service.inspect(job_id, Inspection("attention", **asked), PATIENCE)
     assert isinstance(found, bytes), found
     return InspectionResult.from_bytes(found)
 
@@ -80,29 +72,6 @@ def fail(service, job_id):
     """As if its training had failed."""
     with service._changed:
         service._queue.update(job_id, state="failed", error="not enough memory")
-
-
-def alone(experiment, seed):
-    """One of its seeds."""
-    return experiment.replace(first_seed=seed, n_seeds=1)
-
-
-def test_what_trains_is_filmed_and_another_seed_is_trained_for_its_film(pages_service):
-    """With the numbers of the same seed recorded alone; the other seed is no result."""
-    service = pages_service
-    job_id = service.submit(TWO_SEEDS)
-    wait_until(service, job_id, lambda job: job.over)
-    found, film = looked_into(service, job_id), record(TWO_SEEDS)
-    assert found.header["steps"] == filmed_steps(TWO_SEEDS) == [0, 11, 22, 33, 44]
-    assert found.header["film"] == job_id
-    assert_same(found.framed, inspect(film, ASKED).framed)
-    assert service.film(alone(TWO_SEEDS, 0)) == job_id
-    other = alone(TWO_SEEDS, 1)
-    job = wait_until(service, service.film(other), lambda job: job.over)
-    assert not job.kept
-    assert service.film(other) == job.id
-    assert service.find(other) is None
-    assert_same(looked_into(service, job.id).framed, inspect(record(TWO_SEEDS, 1), ASKED).framed)
 
 
 def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
@@ -146,13 +115,13 @@ def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_
     watch(turn_to(tab, "asymmetry"), lambda job: job.step > 500)
     steps = received(tab, "asymmetry").header["steps"]
     assert steps[0] == 0 < steps[-1] < 20_000
-    since = looked_into(service, run.id, Inspection("attention", since=0))
+    since = looked_into(service, run.id, since=0)
     assert min(since.header["steps"]) > 0
     first, last = run.experiment.seeds
     picker = f"inspected_seed_{first}_2"
     tab.selectbox(key=picker).set_value(last)
     other = filmed(show(tab))
-    assert list(other.experiment.seeds) == [last]
+    assert (list(other.experiment.seeds), other.kept) == ([last], False)  # it is no result
     tab.selectbox(key=picker).set_value(first)
     assert filmed(show(tab)).id == run.id
     assert service.job(other.id).state == "stopped"
@@ -168,7 +137,7 @@ def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_
     service.stop(run.id)
     wait_until(service, run.id, lambda job: job.settled)
     assert looked_into(service, run.id).header["steps"][0] == 0
-    one = alone(run.experiment, first)
+    one = run.experiment.replace(first_seed=first, n_seeds=1)
     assert service.film(one, shown=run.id) == run.id
     whole = service.film(one)
     assert whole != run.id
@@ -242,12 +211,6 @@ def ended(tab, key):
     return show(tab)
 
 
-def mark_of(tab):
-    """Return α of the chosen mixture, as the figure marks it."""
-    (mark,) = [t for t in drawn(tab, "mixtures")["figure"]["data"] if t.get("mode") == "markers"]
-    return mark["x"]
-
-
 def test_operations_are_offered_trained_on_and_the_next_way_told(monkeypatch):
     """The slider of mixtures computes nothing, and a refusal is told once."""
     tab = trained_at("surgery", n_seeds="2")
@@ -265,7 +228,8 @@ def test_operations_are_offered_trained_on_and_the_next_way_told(monkeypatch):
         patched.setattr(TrainingService, "inspect", lambda *_, **__: pytest.fail("computed again"))
         tab.select_slider(key="tying_alpha").set_value(1.0)
         assert "α = 1 (keep W_K): " in said(show(tab))
-    assert mark_of(turn_to(turn_to(tab, "attention"), "surgery")) == [1.0]
+    traces = drawn(turn_to(turn_to(tab, "attention"), "surgery"), "mixtures")["figure"]["data"]
+    assert [trace["x"] for trace in traces if trace.get("mode") == "markers"] == [[1.0]]
     tab = choose(tab, tie="K=V", method="keep W_V")
     tab = ended(tab, "train_on")
     operation = tab.session_state["operation"]

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
@@ -11,30 +12,11 @@ from attnkit.analysis.inspection.lookup_words import lookup_sentences
 from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
 from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
 from attnkit.foundation.words import named
-from attnkit.training.summary import percent, percents
-
-LETTERS = "ABCDEF"
-NAMES = "((?:[A-F](?:, | and )?)+)"
-
-
-def named_in(text, pattern):
-    """The places of the variants that a text names where a pattern fits."""
-    found = re.findall(pattern.replace("NAMES", NAMES), text)
-    return [LETTERS.index(one) for names in found for one in re.findall(r"[A-F](?=, | |$)", names)]
-
-
-def test_many_names_are_counted_and_shares_are_a_range():
-    """Lists that can be read aloud."""
-    names = [["A"], ["A", "B"], ["A", "B", "C"], list("ABCDEF")]
-    assert list(map(named, names)) == ["A", "A and B", "A, B and C", "6 variants"]
-    shares = [[], [0.5], [0.5, np.nan, 0.48], [1, 0.999]]
-    assert list(map(percents, shares)) == ["", "50%", "48 to 50%", "99 to 100%"]
-
+from attnkit.training.summary import percents
 
 # Asymmetry: variants as (name, must, error, right, mirrored, accuracy, scores there and back)
 
 SCORED = (1.36, 1.36)
-LOST = ("Q=K", True, 0, 0.47, 0.46, 0.5, SCORED)
 
 
 def direction(*variants, step=600, **header):
@@ -57,61 +39,39 @@ def direction(*variants, step=600, **header):
     return told["conclusion"][0], rows, told["breakers"][0]
 
 
-@st.composite
-def scored(draw):
-    """A variant's numbers, near every limit at which a sentence changes."""
-    share = st.floats(0, 1)
-    error = draw(st.sampled_from([0, 1e-7, 0.99e-5, 1.01e-5, 1e-3, 0.05, 0.4]))
-    right, there = draw(share), draw(st.floats(-2, 2))
-    mirrored = draw(st.sampled_from([right, draw(share) * (1 - right), np.nan]))
-    accuracy = draw(st.sampled_from([0, 0.004, 0.5, 0.994, 0.996, 0.9996, 1, draw(share)]))
-    gap = draw(st.sampled_from([0.0002, 0.0027, 0.004, 1])) if error > 1e-5 else 4e-6
-    back = there + gap * draw(st.floats(-0.5, 0.5))
-    return error < 1e-6 and draw(st.booleans()), error, right, mirrored, accuracy, (there, back)
-
-
-@given(st.lists(scored(), min_size=1, max_size=4))
-@briefly(300)
-def test_sentences_on_direction_hold_for_every_variant_that_they_name(drawn):
-    """At any number: what is called the same is, and every percentage is that of a variant."""
-    variants = [(letter, *numbers) for letter, numbers in zip(LETTERS, drawn, strict=False)]
-    text, rows, apart = direction(*variants)
-    errors = [one[2] for one in variants]
-    assert all(errors[p] < 1e-5 for p in named_in(text, r"NAMES scores? \S+ and \S+ the same"))
-    differ = named_in(text, r"NAMES scores? \S+ and \S+ (?:nearly|differently)")
-    assert all(errors[p] > 1e-5 for p in differ), text
-    if re.match(r"No variant|Both variants|All \d", text):
-        assert min(errors) > 1e-5
-    tied = [one[1] and one[2] < 1e-5 for one in variants]
-    assert ("nothing forces" in text) == (not any(tied) and min(errors) < 1e-5), text
-    if min(errors) > 1e-5:
-        near = [error < 0.2 for error in errors]
-        how = "nearly" if all(near) else "exactly" if any(near) else "differently"
-        assert (how if how == "differently" else f"{how} the same") in text, text
-    free = [one for one, is_tied in zip(variants, tied, strict=True) if not is_tied]
-    tell = [one[3] + one[4] > 0.3 and one[3] > 2 * one[4] for one in free]
-    if any(tied) and "not tell" in text:
-        rest = free[0][0] if len(free) == 1 else "The others"
-        assert (f"{rest} do" in text) == (all(tell) and bool(tell)), text
-    for p in named_in(text, "NAMES (?:does|do) not tell"):
-        assert abs(variants[p][3] - variants[p][4]) < 0.05
-        assert variants[p][5] < 0.7
-    assert all(
-        variants[p][3] > 2 * variants[p][4]
-        for p in named_in(text, "NAMES (?:do(?:es)?:|tells? the)")
-    )
-    shown = {f"{share}%" for share in re.findall(r"(\d+)(?=%| to \d)", text)}
-    assert shown <= {percent(one[5]) for one in variants}
-    for row, (*_, (there, back)), told in zip(rows, variants, apart, strict=True):
-        sign, second = row["score Eli→Zoe"].split()
-        same = row["score Zoe→Eli"] == second
-        assert same if sign == "=" else not same or abs(there - back) < 2e-6
-        assert told.startswith("Nothing breaks" if sign == "=" else "Farthest apart: ")
-        assert ("25%" in told) == (sign != "=")  # the share that all examples have
+def test_sentences_on_direction_name_what_holds_for_each_variant():
+    """What is called the same is, and every percentage is that of a variant that is named."""
+    apart, alike, near = (1.36, 0.5), (1.36, 1.36), (1.36, 1.3627)
+    tells, torn = ("A", False, 0.4, 0.8, 0.1, 0.98, apart), ("E", False, 0.3, 0.1, 0.1, 0.2, apart)
+    tied, close = ("B", True, 0, 0.4, 0.4, 0.5, alike), ("C", False, 1e-3, 0.4, 0.38, 0.5, near)
+    known = "Zoe→Eli and Eli→Zoe"
+    for variants, told in (
+        ([tells], f"^A scores {known} differently, .* 98%"),
+        ([tells, torn], f"^Both variants score {known} differently"),
+        ([tied], f"^B scores {known} the same and does not tell .* 50% [^.]*right[.]$"),
+        ([tied, (*tied[:5], 0.52, alike)], "^B and B score .* do not tell .* 50 to 52%"),
+        ([tied, tells, torn], "^B scores .* not tell .*: 50% .* A does: 98%"),
+        ([tied, torn], f"^B scores {known} the same .*: 50% [^.]*right[.]$"),
+        ([close], f"^C scores {known} nearly the same, .* 50%"),
+        ([(*close[:2], 0.21, *close[3:])], f"^C scores {known} differently"),
+        ([close, tells], "^No variant .* exactly the same: 50 to 98%"),
+        ([("D", False, 0.99e-5, *tied[3:])], f"^D scores {known} the same .*nothing forces"),
+        ([("D", False, 1.01e-5, *tied[3:])], f"^D scores {known} nearly the same"),
+    ):
+        text, rows, breakers = direction(*variants)
+        assert re.search(told, text), text
+        for row, (_, _, error, *_, (_, back)), breaker in zip(
+            rows, variants, breakers, strict=True
+        ):
+            sign, second = row["score Eli→Zoe"].split()
+            assert (sign == "=") == (error < 1e-5)
+            assert float(second) == pytest.approx(back, abs=1e-3)
+            assert breaker.startswith("Nothing breaks" if sign == "=" else "Farthest apart: ")
+            assert ("25%" in breaker) == (sign != "=")  # the share that all examples have
 
 
 def test_nothing_is_said_of_what_is_right_before_training_or_without_a_direction():
-    """Nor of trainings that diverged."""
+    """Nor of trainings that diverged; twins are told apart; a table has a task's columns only."""
     both = [("A", False, 0.4, 0.12, 0.13, 0.03, SCORED), ("B", True, 0, 0.4, 0.4, 0.04, SCORED)]
     for some in (both, both[:1], both[1:]):
         assert "%" not in direction(*some, step=0)[0]
@@ -121,26 +81,17 @@ def test_nothing_is_said_of_what_is_right_before_training_or_without_a_direction
     text, _, apart = direction(("QKV", False, *[np.nan] * 4, SCORED))
     assert "diverged" in text
     assert "diverged" in apart[0]
-
-
-def test_tokens_of_one_name_are_told_apart_and_without_a_pair_no_names_are_given():
-    """The table has only the columns that a task has."""
-    twins = {"labels": ["Eli", "Eli"], "positions": [0, 9]}
-    text = direction(LOST, **twins)[0]
+    lost = ("Q=K", True, 0, 0.47, 0.46, 0.5, SCORED)
+    text = direction(lost, labels=["Eli", "Eli"], positions=[0, 9])[0]
     assert "Eli (token 1)→Eli (token 10) and Eli (token 10)→Eli (token 1)" in text
-    text, rows, _ = direction(LOST, pair=None)
+    text, rows, _ = direction(lost, pair=None)
     assert "→" not in text
-    assert "50%" in text
     assert rows[0]["both directions"] == "= the same"
-    entry = "attention on the right entry"
-    one_mass = direction(LOST, n_masses=1)[1]
-    assert list(one_mass[0]) == ["score Zoe→Eli", "score Eli→Zoe", entry, "accuracy"]
 
 
 # Similarity: per frame, (CKA of weights, CKA of activations) of each variant's three pairs
 
 LESS, AS, MORE, ONE, UNDEFINED = (0.1, 0.2), (0.3, 0.5), (0.5, 0.9), (1, 1), (0.3, np.nan)
-ALIKE = {LESS: "less alike than", AS: "as alike as", MORE: "more alike than"}
 
 
 def alikeness(*frames):
@@ -164,51 +115,24 @@ def alikeness(*frames):
     return told["conclusion"][-1], told["alike"][-1], head_table(header, tables)
 
 
-def most_of(pairs):
-    """How two thirds of the pairs with matrices of their own are; None if they differ."""
-    known = [pair for pair in pairs if pair in ALIKE]
-    return next((pair for pair in ALIKE if 3 * known.count(pair) >= 2 * len(known) > 0), None)
-
-
-PAIRS = st.lists(st.sampled_from([*ALIKE, LESS, MORE, ONE, UNDEFINED]), min_size=6, max_size=6)
-
-
-@given(st.lists(PAIRS, min_size=1, max_size=2))
-@briefly(300)
-def test_what_vectors_have_in_common_is_told_beside_random_matrices(frames):
+def test_what_vectors_have_in_common_is_told_beside_random_matrices():
     """Training is said to change only what it has changed; most pairs are told from all."""
-    text, _, _ = alikeness(*([pairs[:3], pairs[3:]] for pairs in frames))
-    last, is_trained = frames[-1], len(frames) > 1
-    counts, most = {pair: last.count(pair) for pair in ALIKE}, most_of(last)
-    n = sum(counts.values())
-    if n == 0:
-        assert ("one matrix" in text) == (set(last) == {ONE}), text
-        return
-    told = {pair: words for pair, words in ALIKE.items() if words.split()[0] + " alike" in text}
-    assert text.startswith("Before training") == (not is_trained)
-    changed = is_trained and most not in (None, AS, most_of(frames[0]))
-    assert ("training makes" in text) == changed, text
-    if most is None:
-        first, *others = (pair for pair in ALIKE if counts[pair])
-        assert set(told) == {first, *others}
-        are = "are" if counts[first] > 1 else "is"
-        assert f"f {n} pairs" in text
-        assert f" {counts[first]} {are} {ALIKE[first]} random" in text
-        assert all(f"{counts[pair]} {ALIKE[pair].rsplit(' ', 1)[0]}" in text for pair in others)
-    else:
-        assert set(told) == {most}
-        assert f"{ALIKE[most]} random" in text
-        assert (f"mostly {ALIKE[most]}" in text) == (counts[most] < n)
-        assert (f"({counts[most]} of {n} pairs)" in text) == (counts[most] < n)
-
-
-def test_cells_say_why_there_is_no_number():
-    """Pairs of roles may be one matrix, or missing, or one matrix with different vectors."""
-    _, cells, (table, summary) = alikeness([[ONE, UNDEFINED, (1, 0.7)]])
-    assert cells == [["same matrix", "no token has both", "0.70 ▲"]]
-    assert table == [[[["1.00", "1.00", "1.00", *table[0][0][0][3:]]]]]
-    assert table[0][0][0][3:] == ["0.00 =", "0.30 =", "–", "1.00", "1.00", "0.70 ▲"]
-    assert re.findall(r"\d+", summary) == [*"000", *"100", *"000"], summary
+    for frames, told, untold in (
+        ([[AS] * 6], ["Before training", "as alike as random"], ["training makes", "of 6"]),
+        ([[AS] * 6, [MORE] * 6], ["training makes", "more alike than random"], ["mostly"]),
+        ([[LESS] * 6, [LESS] * 6], ["less alike than random"], ["training makes", "Before"]),
+        ([[AS] * 6, [MORE] * 4 + [AS] * 2], ["mostly more alike", "(4 of 6 pairs)"], ["less"]),
+        ([[MORE, AS, LESS] * 2], ["f 6 pairs", " 2 are less alike than random"], ["mostly"]),
+        ([[ONE] * 6], ["one matrix"], ["random"]),
+        ([[AS, AS, AS, ONE, UNDEFINED, ONE]], ["as alike as random"], ["one matrix", "of 3"]),
+    ):
+        text, _, _ = alikeness(*([pairs[:3], pairs[3:]] for pairs in frames))
+        assert all(one in text for one in told), text
+        assert not any(one in text for one in untold), text
+    names = [["A"], ["A", "B"], ["A", "B", "C"], list("ABCDEF")]
+    assert list(map(named, names)) == ["A", "A and B", "A, B and C", "6 variants"]
+    shares = [[], [0.5], [0.5, np.nan, 0.48], [1, 0.999]]
+    assert list(map(percents, shares)) == ["", "50%", "48 to 50%", "99 to 100%"]
 
 
 # Attention: variants as (name, weights, class of the answer); the right entry is 1, its answer 4
@@ -244,27 +168,34 @@ def lookup(*variants, step=600, **header):
     return told["conclusion"][0], told["finding"][0]
 
 
-WITHOUT = {"target": -1, "reverse": -1, "right": -1}
-SPLIT = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted)
 WEIGHTS = st.one_of(
     st.sampled_from([[0, 0.98, 0.02], [0.1, 0.44, 0.46]]),
-    SPLIT.map(lambda cuts: [cuts[0], cuts[1] - cuts[0], 1 - cuts[1]]),
+    st.tuples(st.floats(0, 1), st.floats(0, 1))
+    .map(sorted)
+    .map(lambda cuts: [cuts[0], cuts[1] - cuts[0], 1 - cuts[1]]),
 )
+
+
+def test_cells_say_why_there_is_no_number():
+    """Pairs of roles may be one matrix, or missing, or one matrix with different vectors."""
+    _, cells, (table, _) = alikeness([[ONE, UNDEFINED, (1, 0.7)]])
+    assert cells == [["same matrix", "no token has both", "0.70 ▲"]]
+    assert table[0][0][0][3:] == ["0.00 =", "0.30 =", "–", "1.00", "1.00", "0.70 ▲"]
 
 
 @given(st.lists(st.tuples(WEIGHTS, st.sampled_from([3, 4])), min_size=1, max_size=6), st.booleans())
 @briefly(300)
 def test_each_variant_is_said_to_answer_as_it_does(drawn, is_known):
     """An answer is right or wrong, whatever the other variants answer."""
-    variants = [(letter, *one) for letter, one in zip(LETTERS, drawn, strict=False)]
+    variants = [(letter, *one) for letter, one in zip("ABCDEF", drawn, strict=False)]
     text, _ = lookup(*variants, **({} if is_known else {"target": -1, "reverse": -1}))
-    told = {}
+    names, told = "((?:[A-F](?:, | and )?)+)", {}
     for clause in text[text.index("): ") + 3 : -1].split("; "):
-        whole = re.match(f"^{NAMES} (?:attend|divide).* answers? (right|wrong)$", clause)
-        for names, verdict in (
-            [whole.groups()] if whole else re.findall(f"{NAMES} answers? (right|wrong)", clause)
+        whole = re.match(f"^{names} (?:attend|divide).* answers? (right|wrong)$", clause)
+        for who, verdict in (
+            [whole.groups()] if whole else re.findall(f"{names} answers? (right|wrong)", clause)
         ):
-            for letter in re.findall("[A-F]", names):
+            for letter in re.findall("[A-F]", who):
                 assert letter not in told, text
                 told[letter] = verdict
     right = {letter: answer == 4 for letter, _, answer in variants}
@@ -275,10 +206,7 @@ def test_each_variant_is_said_to_answer_as_it_does(drawn, is_known):
 
 
 def test_answers_are_told_beside_the_attention():
-    """With "but" where they do not follow; the finding says who holds a wrong answer.
-
-    Answers whose right one is not known are quoted; different ones are not told apart.
-    """
+    """With "but" where they do not follow; the finding says who holds a wrong answer."""
     for weights, answer, told in (
         ([0.2, 0.8, 0], 3, r"right entry \(80%\) but answers wrong"),
         ([0.9, 0.1, 0], 4, r"other entries \(10% .*\) but answers right"),
@@ -288,18 +216,13 @@ def test_answers_are_told_beside_the_attention():
     _, findings = lookup(("QKV", [0.2, 0.8, 0], 3))
     numbers = ["80%", "0%", "31 ✗", "75%", "31", "Ada", "0%"]
     assert re.findall(r"\d+%|31 ✗|31|Ada", findings[0]) == numbers
-    text, _ = lookup(("QKV", [0.7, 0.2, 0.1], 3), **WITHOUT)
-    assert re.search(r"QKV .* Zoe, 9 \(70%\) and answers 31[.]$", text)
-    text, _ = lookup(("QKV", [0.7, 0.2, 0.1], 3), is_asked=False, **WITHOUT)
-    assert text.endswith("Zoe, 9 (70%).")
+    without = {"target": -1, "reverse": -1, "right": -1}
     first, second = [0.7, 0.2, 0.1], [0.2, 0.7, 0.1]
+    assert re.search(r"Zoe, 9 \(70%\) and answers 31[.]$", lookup(("QKV", first, 3), **without)[0])
+    text, _ = lookup(("QKV", first, 3), is_asked=False, **without)
+    assert text.endswith("Zoe, 9 (70%).")
     quoted = [("QKV", first, 3), ("Q=K", first, 4), ("K=V", second, 3), ("Q=V", second, 4)]
-    assert lookup(*quoted, **WITHOUT)[0].endswith("answer differently.")
-    assert "differently" not in lookup(*quoted[:3], **WITHOUT)[0]
-
-
-def test_a_lookup_says_what_it_is_of_and_leaves_out_variants_without_the_head():
-    """Question, seed and head; before training, too."""
+    assert lookup(*quoted, **without)[0].endswith("answer differently.")
     assert lookup(("QKV", None, 0))[0].startswith("No variant")
     text, findings = lookup(("QKV", [0, 1, 0], 4), ("Q=K", None, 0), step=0)
     assert re.match(r"Before training, .*“Zoe: Eli” \(seed 3, Layer 1\): ", text)

@@ -1,20 +1,16 @@
 """Attention of one's own: modules written from the exported file, here and on a server."""
 
-import gc
 import json
 import re
-import runpy
-import weakref
 from collections import deque
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from idle import idle_service, open_page, show, visit
-from own_modules import Gated, Hashed, Later, Linear, OneHead, Pinned, Talking, Window
+from own_modules import Gated, Hashed, Linear, OneHead, Talking, Window
 from torch import nn
 from waiting import wait_until
 
@@ -32,18 +28,11 @@ from attnkit.ui.lab import own_attention
 from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants import InvalidVariant
-from attnkit.variants.module import GIVEN
 from attnkit.variants.module_code import classes_in
 
 SMALL = {"task": "directed", "n_seeds": 2, "steps": 20, "evaluate_every": 10, "n_eval": 64}
 LINE = "return x + self.W_O(z)"
 MAPS = f"{LINE}, scores, masked.softmax(-1)"
-
-
-@pytest.fixture(autouse=True)
-def cache_of_torch(monkeypatch, tmp_path):
-    """Torch names its folder in the environment when it first differentiates in batches."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
 
 def exported(tmp_path, sharing="QKV", *, line=LINE, name="mine.py", **others):
@@ -62,46 +51,6 @@ def losses(result, variant):
     return result.snapshot.history["loss"][:, rows]
 
 
-class Broken(OneHead):
-    """One that fails in the way that its class says."""
-
-    way = ""
-
-    def __init__(self, d_model, d_head):
-        super().__init__(d_model, d_head)
-        if self.way == "no parameters":
-            self.W_Q = self.W_K = self.W_V = self.W_O = None
-
-    def forward(self, x):
-        """Return the residual stream after the layer, and perhaps its maps."""
-        match self.way:
-            case "raises":
-                raise IndexError("one too many")
-            case "wrong shape":
-                return self.W_Q(x)
-            case "gradient":
-                return x + self.W_O(self.W_V(x)) + (0 * self.W_Q(x)).sum(-1, keepdim=True).sqrt()
-            case "in place":
-                x += self.W_O(self.W_V(x))
-                return x
-            case "in place, saved":
-                pattern = (self.W_Q(x) @ self.W_K(x).mT).softmax(-1)
-                pattern *= 2
-                return x + self.W_O(pattern @ self.W_V(x))
-        return self.W_O(self.W_Q(x)) / 0 - self.W_O(self.W_Q(x)) / 0
-
-
-WAYS = {
-    "wrong shape": r"shape \(2, \d+, \d+\), allowed .* \(2, ",
-    "nan": r"nan at \[0, 0, 0\]",
-    "raises": r"IndexError: one too many, in line \d+",
-    "gradient": r"line \d+ .*gradient of W_Q.weight has nan",
-    "in place": r"x in place, allowed .*x = x \+ z",
-    "in place, saved": r"backward .* line \d+ ",
-    "no parameters": "no parameters, allowed",
-}
-
-
 @pytest.mark.parametrize("sizes", [{}, {"d_mlp": 24, "n_heads": 2, "n_layers": 2, "causal": True}])
 def test_an_exported_file_comes_back_as_what_it_was(sizes, tmp_path):
     """The imported QKV and Q=K have the losses of ours, and the numbers of their weights."""
@@ -117,12 +66,9 @@ def test_an_exported_file_comes_back_as_what_it_was(sizes, tmp_path):
 
 
 def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
-    """It returns scores and pattern, which are those of QKV; without them the reason stands.
+    """It returns scores and pattern, which are those of QKV; without them the reason stands."""
 
-    Scores with a mask are not measured: their asymmetry would be that of the mask.
-    """
-
-    class Masked(OneHead):
+    class Masked(OneHead):  # whose asymmetry would be that of the mask
         def forward(self, x):
             q, k, v = self.projected(x)
             scores = self.scores(q, k)
@@ -138,30 +84,24 @@ def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
     pattern, history = result.snapshot.probe.pattern, result.snapshot.history
     np.testing.assert_allclose(pattern[run["maps"]], pattern[run["ours"]], atol=2e-3)
     assert np.isnan(pattern[run["none"]]).all()
-    known = {
+    for name, known in {
         "mass_on_target": {"ours", "maps", "masked"},
         "score_symmetry": {"ours", "maps"},
         "weight_symmetry": {"ours"},
+    }.items():
+        assert {one for one in run if np.isfinite(history[name][:, run[one]]).all()} == known, name
+        assert all(np.isnan(history[name][:, run[one]]).all() for one in run.keys() - known)
+    modules = {
+        name: result.experiment.wiring(columns[name]).module for name in run.keys() - {"ours"}
     }
-    for name, of in known.items():
-        assert {one for one in run if np.isfinite(history[name][:, run[one]]).all()} == of, name
-        assert {one for one in run if np.isnan(history[name][:, run[one]]).all()} == run.keys() - of
-    assert np.isnan(history["symmetry_error"][:, run["none"]]).all()
-    missing = {
-        name: result.experiment.wiring(v).module for name, v in columns.items() if v != "QKV"
-    }
-    missing = {name: module.missing for name, module in missing.items()}
-    assert missing["maps"] == ""
-    assert "scores and pattern" in missing["none"]
-    assert "a mask" in missing["masked"]
-    assert missing["none"].removesuffix(".") in json.dumps(result._repr_html_())
+    assert modules["maps"].missing == ""
+    assert "a mask" in modules["masked"].missing
+    assert "scores and pattern" in modules["none"].missing
+    assert modules["none"].missing.removesuffix(".") in json.dumps(result._repr_html_())
 
 
 def test_modules_train_beside_ours_in_batches_and_one_by_one():
-    """Four modules learn; a module that `vmap` cannot run has the same numbers, seed by seed.
-
-    W_Q starts as in QKV; what the constructor sets to zeros stays, and seeds differ.
-    """
+    """Four modules learn; a module that `vmap` cannot run has the same numbers, seed by seed."""
 
     class Stubborn(Window):
         def forward(self, x):
@@ -192,25 +132,52 @@ def test_modules_train_beside_ours_in_batches_and_one_by_one():
 
 def test_a_broken_module_is_told_before_training():
     """The message names the class, its file and what is wrong."""
-    for way, reason in WAYS.items():
-        broken = ak.variant(type("Broken", (Broken,), {"way": way, "__module__": __name__}))
-        with pytest.raises(InvalidExperiment, match=rf"Broken in test_module\.py.*: .*{reason}"):
-            ak.Experiment(sharing=["QKV", broken], **SMALL)
 
-
-@settings(max_examples=20, deadline=None)
-@given(st.sampled_from(["scores", "pattern"]), st.lists(st.integers(1, 4), max_size=5))
-def test_scores_and_patterns_of_any_other_shape_are_told(name, shape):
-    """Only maps of the layer's positions are taken."""
-
-    class Maps(OneHead):
+    class Empty(nn.Module):
         def forward(self, x):
-            wrong = torch.zeros(shape)
-            of = {"scores": None, "pattern": None} | {name: wrong}
-            return x + self.W_O(self.W_V(x)), of["scores"], of["pattern"]
+            return x
 
-    with pytest.raises(InvalidExperiment, match=f"{name} are shape .*, allowed .b, h, i, j."):
-        ak.Experiment(sharing=[ak.variant(Maps)], **SMALL)
+    ways = [
+        (lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
+        (lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
+        (lambda own, x: [][1], r"IndexError: .*, in line \d+"),
+        (
+            lambda own, x: x + own.W_O(own.W_V(x)) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt(),
+            r"line \d+ .*gradient of W_Q.weight has nan",
+        ),
+        (lambda own, x: x.add_(own.W_O(own.W_V(x))), r"x in place, allowed .*x = x \+ z"),
+        (
+            lambda own, x: x + own.W_O(own.W_Q(x).softmax(-1).mul_(2)),
+            r"backward .* line \d+ ",
+        ),
+    ]
+    broken = [
+        (type("Broken", (OneHead,), {"forward": forward, "__module__": __name__}), reason)
+        for forward, reason in ways
+    ]
+    for one, reason in (*broken, (Empty, "no parameters, allowed")):
+        given = rf"{one.__name__} in test_module\.py.*: .*{reason}"
+        with pytest.raises(InvalidExperiment, match=given):
+            ak.Experiment(sharing=["QKV", ak.variant(one)], **SMALL)
+    for name, shape in product(("scores", "pattern"), ([3], [2, 1, 5, 4])):
+
+        class Maps(OneHead):  # maps of other positions than those of the layer
+            def forward(self, x, name=name, shape=shape):
+                of = {"scores": None, "pattern": None} | {name: torch.zeros(shape)}
+                return x + self.W_O(self.W_V(x)), of["scores"], of["pattern"]
+
+        with pytest.raises(InvalidExperiment, match=f"{name} are shape .*, allowed .b, h, i, j."):
+            ak.Experiment(sharing=[ak.variant(Maps)], **SMALL)
+
+    class Later(OneHead):  # which looks at later tokens, whatever the setting
+        def forward(self, x):
+            q, k, v = self.projected(x)
+            return x + self.W_O(self.scores(q, k).softmax(-1) @ v)
+
+    later = ak.variant(Later)
+    assert ak.Experiment(sharing=[later], **SMALL)
+    with pytest.raises(InvalidExperiment, match=r"position \d+ of \d+"):  # where it is cheating
+        ak.Experiment(task="induction", sharing=[later])
 
 
 @pytest.mark.parametrize("task", ["translation", "copy"])
@@ -252,20 +219,19 @@ def test_code_does_not_travel():
         ak.Variant(f"{variant} kv_heads=1")
 
 
-UNUSABLE = [
-    (None, "Mine", "cannot be read"),
-    ("def f(:", "Mine", "SyntaxError"),
-    ("1 / 0", "Mine", "ZeroDivisionError"),
-    ("import a_neighbour", "Mine", "must be installed"),
-    ("x = 1", "Mine", "no subclass of torch.nn.Module"),
-    ("from torch import nn\nclass A(nn.Module): pass", "Mine", "allowed classes of .*: A"),
-    ("", "not a name", "allowed FILE.py:CLASS"),
-]
-
-
 def test_what_cannot_be_used_is_one_line(tmp_path, capsys):
     """Exit code 2 and a message with the file, the class and the reason; no object, no function."""
-    for number, (content, wanted, message) in enumerate(UNUSABLE):
+    for number, (content, wanted, message) in enumerate(
+        (
+            (None, "Mine", "cannot be read"),
+            ("def f(:", "Mine", "SyntaxError"),
+            ("1 / 0", "Mine", "ZeroDivisionError"),
+            ("import a_neighbour", "Mine", "must be installed"),
+            ("x = 1", "Mine", "no subclass of torch.nn.Module"),
+            ("from torch import nn\nclass A(nn.Module): pass", "Mine", "allowed classes of .*: A"),
+            ("", "not a name", "allowed FILE.py:CLASS"),
+        )
+    ):
         path = tmp_path / f"mine_{number}.py"
         if content is not None:
             path.write_text(content, encoding="utf-8")
@@ -279,10 +245,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path, capsys):
 
 
 def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
-    """A failure shows and saves what all variants had trained until shortly before, if anything.
-
-    Python gets it with the error.
-    """
+    """A failure shows and saves what all variants had trained until shortly before, if anything."""
 
     def failing_after(n_calls):  # when it has passed its trial
         count = "calls = getattr(self, 'calls', 0) + 1; self.calls = calls"
@@ -294,15 +257,12 @@ def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
         given = ["--attention", f"{failing_after(n_calls)}:Layer", "--out", str(out)]
         assert main([*arguments, *given]) == 2
         shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
         last = shown.err.splitlines()[-1]
         assert re.match("attnkit: error: --attention: Layer in mine.py: .*ZeroDivision", last)
         assert (last.endswith("nothing is saved"), out.exists()) == (not saved, saved)
     snapshot = ak.Result.load(out).snapshot
     assert last.endswith(f" step {snapshot.step}")
     assert (snapshot.status, 0 < snapshot.step < 600, snapshot.step % 20) == ("stopped", True, 0)
-    assert snapshot.eval_steps[-1] == snapshot.step
-    assert f"step {snapshot.step} of 600" in shown.out
     mine, small = ak.variant(f"{failing_after(150)}:Layer"), {**SMALL, "steps": 600}
     with pytest.raises(ValueError, match="its forward fails") as caught:
         ak.train(ak.Experiment(sharing=["QKV", mine], **small), "cpu", False)
@@ -312,53 +272,20 @@ def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
     np.testing.assert_array_equal(found, losses(whole, "QKV")[: len(found)])
 
 
-def test_the_command_trains_a_file_that_code_wrote(tmp_path, monkeypatch, run):
-    """Saved, written as code, imported; without the file, the saved result says how to give it."""
-    monkeypatch.chdir(tmp_path)
-    small = ["--task", "directed", "--seeds", "1", "--steps", "10", "--sharing", "QKV"]
-    assert run("train", *small, "--out", "saved")[0] == 0
-    assert run("code", "saved", "--out", "code")[0] == 0
-    given = ["--attention", "code/QKV/module.py:Layer"]
-    code, printed, error = run("train", *small, *given, "--out", "mine", "--json", "mine.json")
-    assert code == 0, error
-    assert "Layer does not return" in printed + error
-    runs = json.loads((tmp_path / "mine.json").read_text())["runs"]
-    assert abs(runs[0]["loss"] - runs[1]["loss"]) < 1e-3
-    assert runs[1]["kv_cache_floats_per_token"] is None
-    code, _, error = run("train", *given, "--store")
-    assert (code, "--store: got" in error) == (2, True), error
-
-
-PARTS = ("window = {}", "def size(self): return {}", "wide = property(lambda self: {})")
-
-
-@pytest.mark.parametrize("in_base", [False, True])
-def test_a_notebook_that_changes_a_class_gives_another_variant(in_base):
+def test_a_notebook_that_changes_a_class_gives_another_variant():
     """Also if only an attribute, a property or a base class has changed."""
 
-    def variant_with(part, number):
-        own, base = ("pass", part.format(number)) if in_base else (part.format(number), "pass")
+    def variant_with(base, own):
         names = {"__name__": "__main__"}
-        code = (
-            f"import torch\nclass Base(torch.nn.Module):\n    {base}\nclass A(Base):\n    {own}\n"
-        )
-        exec(code, names)
+        code = "import torch\nclass Base(torch.nn.Module):\n    {}\nclass A(Base):\n    {}\n"
+        exec(code.format(base, own), names)
         return ak.variant(names["A"])
 
-    for part in PARTS:
-        assert variant_with(part, 3) == variant_with(part, 3) != variant_with(part, 4)
-
-
-def test_a_class_of_a_script_has_the_file_of_the_script(tmp_path):
-    """`python my.py` names the file, and gives the class the variant that the file gives."""
-    script = tmp_path / "my.py"
-    given = (
-        "\n\nimport attnkit as ak\n\ntext = ak.variant(Layer) if __name__ == '__main__' else ''\n"
-    )
-    script.write_text(exported(tmp_path).read_text() + given)
-    text = runpy.run_path(str(script), run_name="__main__")["text"]
-    assert GIVEN[text.given["module"].value].origin == "my.py"
-    assert text == ak.variant(f"{script}:Layer")
+    for part in ("window = {}", "def size(self): return {}", "wide = property(lambda self: {})"):
+        three, four = part.format(3), part.format(4)
+        assert variant_with("pass", three) == variant_with("pass", three)
+        assert variant_with("pass", three) != variant_with("pass", four)
+        assert variant_with(three, "pass") != variant_with(four, "pass")
 
 
 def test_buffers_that_are_drawn_belong_to_their_seed():
@@ -366,7 +293,6 @@ def test_buffers_that_are_drawn_belong_to_their_seed():
     hashed = ak.variant(Hashed)
     experiment = ak.Experiment(sharing=[hashed], n_heads=2, **SMALL)
     module, d_head = experiment.wiring(hashed).module, experiment.size.d_head
-    assert sorted(module.drawn) == ["hash", "order"]
     one, other = ak.train(experiment, "cpu", False).parameters
     assert (one["0.hash"] != other["0.hash"]).any()
     for seed, parameters in enumerate((one, other)):
@@ -375,37 +301,15 @@ def test_buffers_that_are_drawn_belong_to_their_seed():
     assert module.n_parameters == 4 * experiment.size.d_model * d_head
     (alone,) = ak.train(experiment.replace(first_seed=1, n_seeds=1), "cpu", False).parameters
     assert (alone["0.hash"] == other["0.hash"]).all()
-    np.testing.assert_allclose(alone["W_U"], other["W_U"], 1e-4, 1e-6)
-
-
-def test_the_layers_of_a_class_that_was_given_anew_are_dropped():
-    """Nothing keeps the modules of an earlier class of this name and file."""
-
-    def gives():
-        class Same(Window):
-            number = next(numbers)
-
-        return ak.variant(Same)
-
-    numbers = iter(range(2))
-    text = gives()
-    layers = weakref.ref(ak.Experiment(sharing=[text], **SMALL).wiring(text).module)
-    assert layers() is not None
-    gives()
-    gc.collect()
-    assert layers() is None
-
-
-def test_a_module_that_sees_later_tokens_is_refused_where_that_is_cheating():
-    """The message says which position; without the setting the module is fine."""
-    later = ak.variant(Later)
-    assert ak.Experiment(sharing=[later], **SMALL)
-    with pytest.raises(InvalidExperiment, match=r"position \d+ of \d+"):
-        ak.Experiment(task="induction", sharing=[later])
 
 
 def test_nothing_is_pinned_to_the_cpu():
     """On another device (meta: shapes only) all is computed there, and a stray tensor is told."""
+
+    class Pinned(OneHead):
+        def forward(self, x):
+            return x + self.W_O(self.W_V(x)) + torch.ones(x.shape[1], 1, device="cpu")
+
     meta = torch.device("meta")
     for attention in (Linear, Window, Talking, Hashed, Pinned):
         variant = ak.variant(attention)
@@ -422,14 +326,12 @@ def test_nothing_is_pinned_to_the_cpu():
 
 def test_a_film_is_recorded_and_pages_show_what_they_can():
     """Asymmetry has all variants; Attention leaves modules out, and refuses them alone."""
-    columns = [ak.variant(one) for one in (Linear, Window, Hashed)]
+    columns = [ak.variant(one) for one in (Linear, Hashed)]
     both = ak.record(ak.Experiment(sharing=["QKV", *columns], n_heads=2, **SMALL), progress=False)
     views = {view: ak.inspect(both, ak.Inspection(view)) for view in VIEWS}
     shown = {view: len(result.header["variants"]) for view, result in views.items()}
-    assert shown == {view: 4 if view in OF_MODULES else 1 for view in VIEWS}
-    assert np.isfinite(views["symmetry"].framed["2.a"][:, 0, 0]).all()
+    assert shown == {view: 3 if view in OF_MODULES else 1 for view in VIEWS}
     film = ak.record(ak.Experiment(sharing=[columns[0]], **SMALL), progress=False)
-    assert len(film.frames) == 3
     assert np.isfinite(film.head_symmetry).all()
     with pytest.raises(ValueError, match="film: got Linear"):
         ak.inspect(film, ak.Inspection("attention"))
@@ -498,9 +400,6 @@ def test_loaded_classes_outlive_the_processes_that_compute_with_them(service, tm
     path.write_text("import os\nos._exit(3)")
     with pytest.raises(ValueError, match=r"broken.py: .* ends its process"):
         service.load_module(str(path), "Layer")
-    path.write_text("print('{}', input())")  # neither is heard by anybody
-    with pytest.raises(ValueError, match=r"broken.py.*EOFError.*line 1"):
-        service.load_module(str(path), "Layer")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modules, "ANSWER_SECONDS", 1.0)
         path.write_text("while True: pass")
@@ -520,6 +419,11 @@ def test_code_that_fails_is_told_and_the_next_file_is_loaded(in_this_process, tm
     with pytest.raises(ak.InvalidExperiment, match=r"mine.py.*NameError.*in line \d+"):
         ak.Experiment(sharing=[wrong], **SMALL)
     assert own.load(str(exported(tmp_path, line=MAPS)), "Layer")
+    code = b"raise SystemExit\nclass Model(nn.Module):\n    def forward(self, tokens): ...\n"
+    code += b"class Layer(nn.Module):\n    def forward(self, x): ...\nclass Mine(Layer): ...\n"
+    assert classes_in(code + b"class No: ...", "mine.py") == ["Layer", "Mine", "Model"]
+    with pytest.raises(ValueError, match=r"mine.py, line 2: "):
+        classes_in(b"x = 1\ndef f(:", str(Path("folder") / "mine.py"))
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -536,9 +440,6 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         monkeypatch.setattr(own_attention, "is_on_this_machine", lambda: True)
         show(lab)
         assert lab.selectbox(_FILE).options == ["mine.py"]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(own_attention, "read_code", lambda name: pytest.fail(f"read {name}"))
-            show(lab)  # a file that has not changed is not read again
         lab.selectbox(_FILE).select("mine.py")
         show(lab)
         assert lab.selectbox(_CLASS).options == ["Layer", "Transformer"]
@@ -578,19 +479,3 @@ def test_no_code_arrives_at_a_hosted_copy(tmp_path, monkeypatch):
             training_service().load_module(str(path), "Layer")
         assert not any(isinstance(command, GiveModule) for command in processes[0].commands)
         assert any("Layer" in one.value for one in open_page("lab", **link).warning)
-
-
-def test_classes_are_found_without_executing_them():
-    """Layers come before models, subclasses count, and other classes do not."""
-    code = b"""
-raise SystemExit
-class Model(nn.Module):
-    def forward(self, tokens): ...
-class Layer(nn.Module):
-    def forward(self, x): ...
-class Mine(Layer): ...
-class Settings: ...
-"""
-    assert classes_in(code, "mine.py") == ["Layer", "Mine", "Model"]
-    with pytest.raises(ValueError, match=r"mine.py, line 2: "):
-        classes_in(b"x = 1\ndef f(:", str(Path("folder") / "mine.py"))

@@ -111,27 +111,22 @@ def test_cards_say_what_has_no_number_yet():
 
 
 def test_many_variants_have_few_drawings_and_a_whole_table():
-    """The card stays below 120 kB and says what is missing; figures have five panels in a row."""
+    """The card says what is missing; figures have five panels in a row."""
     named = dict.fromkeys(entry.variant for entry in CATALOGUE.values())
     variants = [variant for variant in named if variant.least_layers == 1][:44]
     experiment = ak.Experiment(task="phonebook", sharing=variants, n_seeds=1)
     many, n = trained(experiment, 0).snapshot, len(variants)
-    html = many._repr_html_()
-    assert f"first 8 of {n}" in words(html)
-    assert html.count("<tr>") == n + 1
-    assert len(html) < 120_000
+    assert f"first 8 of {n}" in small(many, 120_000)
+    assert many._repr_html_().count("<tr>") == n + 1
     layout = drawn(many.plot("attention"))["layout"]
     domains = [layout[name]["domain"] for name in layout if name.startswith("xaxis")]
     assert len({tuple(domain) for domain in domains}) == 5
-    ends = [end for name in layout if "axis" in name for end in layout[name].get("domain", ())]
-    assert 0 <= min(ends) <= max(ends) <= 1
 
 
 def test_records_atlases_and_heads_have_cards_and_figures():
     """A record has its verdict, an atlas a row per model, a head its measures and pictures."""
     record = load_shipped()["one_matrix"]
     assert f"✗ {record.judgement.verdict}" in words(record._repr_html_())
-    assert "Verdict:" not in words(small_claim("unmeasured")._repr_html_())  # before it runs
     atlas = load_atlas()
     html, head = atlas._repr_html_(), a_head(atlas)
     assert all(model in html for model in atlas.table["model"].unique())
@@ -139,7 +134,6 @@ def test_records_atlases_and_heads_have_cards_and_figures():
     assert head._repr_html_().count("data:image/png") == 2
     assert "data:image/png" not in a_head(Atlas(atlas.table))._repr_html_()
     assert words(Atlas(atlas.table.iloc[:0])._repr_html_())
-    assert made_atlas()._repr_html_()
     assert drawn(atlas.plot(measure="symmetry"))["data"]
     assert drawn(atlas.plot("scatter", x="overlap_kv", y="symmetry"))["data"]
     figures = [drawn(head.plot(kind)) for kind in ("split", "spectra", "angles")]

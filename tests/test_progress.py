@@ -154,11 +154,10 @@ def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
     early.begin = Mock(side_effect=KeyboardInterrupt)
     result = ak.train(small(), "cpu", early)
     assert (result.snapshot.status, result.snapshot.step) == ("stopped", 0)
-    assert "step 0 of 40" in early.shown[-1]
-    monkeypatch.setattr(Pictures, "__call__", Mock(side_effect=MemoryError))
-    with pytest.raises(MemoryError):
-        ak.train(small(), "cpu", failing)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(Pictures, "__call__", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            ak.train(small(), "cpu", failing)
     assert "step 20" in failing.shown[-1]
     error = Mock(side_effect=ValueError("no <label>"))  # as a task of one's own may raise
     monkeypatch.setattr("attnkit.training.snapshot.Snapshot._repr_html_", error)
@@ -200,7 +199,7 @@ def notebook(tmp_path, monkeypatch):
 
 
 def test_a_notebook_shows_live_figures(notebook, request, capsys):
-    """One display is updated, and its last picture stays below a line; nothing else is written."""
+    """One display is updated; in a loop each training leaves a line; a stop keeps what is there."""
     (pictures,), value = notebook("result = ak.train(small(200))")
     assert "0 of 200 steps" in pictures[0]
     assert "of 200 steps, about" in pictures[1]
@@ -208,22 +207,16 @@ def test_a_notebook_shows_live_figures(notebook, request, capsys):
     assert "<svg" in pictures[-1]
     assert value is None
     assert capsys.readouterr() == ("", "")
-
-    (pictures,), value = notebook("ak.train(small(40))")
+    (pictures,), value = notebook("ak.train(small(40))")  # whose value is the figure
     assert ["<svg" in html for html in (pictures[-2], pictures[-1], value)] == [1, 0, 1]
-    assert "Trained 4 models for 40 steps" in pictures[-1]
-
     (first, second), _ = notebook("for n in (20, 40):\n    ak.train(small(n))")
     assert ["<svg" in html for html in (first[-1], second[-1])] == [False, True]
     assert "for 20 steps" in first[-1]
-
     thread = "from threading import Thread\nthread = Thread(target=ak.train, args=[small(20)])"
     assert notebook(f"{thread}\nthread.start(); thread.join()") == ([], None)
-
     capsys.readouterr()
     request.getfixturevalue("interrupted")
     (pictures,), _ = notebook("result = ak.train(small(400))")
     assert re.search(STOPPED, pictures[-1]).groups() == ("40", "400", "result")
-    assert "<svg" in pictures[-1]
     assert notebook("print(result.snapshot.status, result.snapshot.step)") == ([], None)
     assert capsys.readouterr() == ("stopped 40\n", "")
