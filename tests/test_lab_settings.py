@@ -2,34 +2,21 @@
 
 import itertools
 import re
-from unittest.mock import Mock
 from urllib.parse import parse_qsl
 
 import pytest
 from finished import store_finished
 from idle import PATIENCE, idle_service, show, visit
 from kinds import tiny
-from visiting import disabled, drawn, pills, plain_text, press, status, switch, widget
+from visiting import disabled, drawn, plain_text, press, status, switch, widget
 
-from attnkit.experiment.experiment import Experiment, from_params, full_size, settings
+from attnkit.experiment.experiment import Experiment, from_params, full_size
 from attnkit.experiment.links import GROUPS
-from attnkit.service.store import ResultStore, Unavailable
-from attnkit.ui.pages.lab import FIRST_WORDS
 from attnkit.ui.server.storage import result_store
-from attnkit.ui.words import WORDS
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
 
 pytestmark = pytest.mark.server
-
-LINK = dict(
-    parse_qsl(
-        "v=1&task=phonebook&sharing=Q=K,Q=K=V,QKV n_heads=4 kv_heads=2&n_seeds=3&first_seed=17"
-        "&equal=parameters&n_entries=5&n_values=13&d_model=48&n_heads=2&d_mlp=24&positions=learned"
-        "&causal=true&self_mask=true&steps=70&learning_rate=0.001"
-    )
-)
-"""Settings of every kind, none at its default."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,14 +45,21 @@ def keys(tab):
     return {key for key in found if not re.match(r"$|(seed|layer)_", key)}
 
 
+def pills(tab):
+    """Return the labels of the variants that can be switched on."""
+    return [option.content for option in tab.button_group(key="set_sharing").proto.options]
+
+
 def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     """A link sets every widget, also if it changes; a change enters the link until it is undone."""
-    tab = visit(**LINK)
+    link = "v=1&task=phonebook&sharing=Q=K,Q=K=V,QKV n_heads=4 kv_heads=2&n_seeds=3&first_seed=17"
+    link += "&equal=parameters&n_entries=5&n_values=13&d_model=48&n_heads=2&d_mlp=24&causal=true"
+    tab = visit(**(link := dict(parse_qsl(f"{link}&steps=70&learning_rate=0.001"))))
     assert not tab.warning
-    for name, value in from_params(LINK).settings().items():
+    for name, value in from_params(link).settings().items():
         if name not in ("task", "earlier_steps"):
             assert widget(tab, name).value == value, name
-    assert tab.query_params == LINK
+    assert tab.query_params == link
     tab.query_params = before = {"v": "1", "task": "mutual", "d_head": "4"}
     show(tab)
     assert experiment_of(tab) == Experiment(task="mutual", d_head=4)
@@ -77,9 +71,8 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     assert write(tab, **defaults).query_params == before
     monkeypatch.setattr("attnkit.ui.address.LATE_SECONDS", PATIENCE)
     write(tab, d_head=9)
-    tab.query_params = before
+    tab.query_params = before  # which a browser sends late
     assert show(tab).query_params == {**before, "d_head": "9"}
-    assert widget(tab, "d_head").value == 9
 
 
 def test_a_broken_link_names_its_fields_once_and_takes_their_defaults():
@@ -95,45 +88,18 @@ def test_a_broken_link_names_its_fields_once_and_takes_their_defaults():
     assert not show(tab).warning
 
 
-STORED = tiny("directed", sharing=["QKV", "K=V"], n_seeds=1, d_head=3)
-
-
-@pytest.fixture(scope="module")
-def stored(processes):
-    """The hash of a stored result."""
-    return store_finished(result_store(), STORED)
-
-
-def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored, monkeypatch):
-    """It is finished at once, and what the link hides stays hidden; a store may be away."""
-    tab = visit(run=stored, hide="positions")
-    assert not tab.warning
-    assert experiment_of(tab) == STORED
-    assert tab.query_params == {**STORED.to_params(), "hide": "positions"}
-    assert tab.number_input(key="set_d_head").value == 3
-    assert status(tab).startswith("Trained earlier")
-    assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "K=V"]
-    away = Mock(side_effect=Unavailable("the database is away"))
-    monkeypatch.setattr(ResultStore, "experiment", away)
-    tab = visit(run=stored)
-    assert f"run: got '{stored}', but the database is away" in plain_text(tab.warning[0])
-    assert (experiment_of(tab), tab.query_params) == (Experiment(), {})
-    assert not tab.button(key="train").disabled
-
-
 def test_a_class_link_hides_what_it_names_and_nothing_else():
     """The experiment is the same; names that nothing has are told and leave the address."""
     everything = keys(visit(v="1", d_head="8"))
-    boxes = {f"set_{name}" for name in settings("directed")} - {"set_earlier_steps"}
     buttons = {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"}
-    assert boxes | buttons <= everything - {"show_all"}
     for hide, wrong in (("task,sharing,n_entries,positions", ""), ("more,buttons", ",train,<b>")):
         tab = visit(v="1", d_head="8", hide=hide + wrong)
         hidden, of_task = everything - keys(tab), "task" in hide
         if of_task:
             assert hidden == {"set_sharing", "set_n_entries", "set_positions"}
         else:
-            assert buttons | {"set_batch_size"} <= hidden <= buttons | boxes
+            assert hidden >= buttons | {"set_batch_size"}
+            assert not hidden & {"train", "stop", "set_sharing"}
         assert "show_all" in keys(tab)
         assert ["'<b>, train'" in plain_text(one) for one in tab.warning] == [True] * bool(wrong)
         assert tab.query_params == {"v": "1", "d_head": "8", "hide": hide}
@@ -141,9 +107,7 @@ def test_a_class_link_hides_what_it_names_and_nothing_else():
 
 
 def test_hidden_settings_keep_the_value_of_the_link(processes):
-    """When others change, also in training and on other pages; one button shows all of them."""
-    tab = show(visit(v="1", hide="settings").switch_page("pages/guide.py"))
-    assert any("hide=settings" in link.proto.query_string for link in tab.get("page_link"))
+    """When others change, also in training; one button shows all of them."""
     tab = visit(v="1", steps="70", n_entries="5", hide="steps,n_entries")
     for width in (4, 8):
         write(tab, d_head=width)
@@ -151,8 +115,7 @@ def test_hidden_settings_keep_the_value_of_the_link(processes):
     assert experiment_of(tab) == expected
     assert tab.query_params == {**expected.to_params(), "hide": "n_entries,steps"}
     press(tab, "train")
-    assert tab.session_state["lab"].job.experiment == expected
-    assert processes[-1].begun[-1] == expected
+    assert processes[-1].begun[-1] == tab.session_state["lab"].job.experiment == expected
     press(tab, "stop")
     tab = visit(v="1", steps="70", hide=",".join([*GROUPS, "steps"]))
     of_the_page = {"all_pages", "projector", "lang"}
@@ -166,16 +129,15 @@ def test_hidden_settings_keep_the_value_of_the_link(processes):
     assert tab.query_params["hide"]
 
 
-def shared(tab):
-    """Open Share, and return the links that it shows and its notes."""
-    tab.session_state["share"] = True
-    show(tab)
-    links = [code.value for code in tab.code if not code.value.startswith("import")]
-    return links, " ".join(caption.value for caption in tab.caption)
-
-
-def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links(stored):
+def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links():
     """It says whether the link opens finished, and is the address if settings do not fit."""
+
+    def shared(tab):
+        tab.session_state["share"] = True
+        show(tab)
+        links = [code.value for code in tab.code if not code.value.startswith("import")]
+        return links, " ".join(caption.value for caption in tab.caption)
+
     tab = visit(v="1", d_head="8", sharing="QKV,Q=K", hide="settings")
     link = "?v=1&sharing=QKV,Q%3DK&d_head=8"
     assert shared(tab)[0] == [link, f"{link}&hide=settings"]
@@ -185,7 +147,11 @@ def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links(stored):
     links, notes = shared(write(visit(v="1", d_head="8"), n_names=6))
     assert links == ["?v=1&d_head=8"]
     assert "opens finished" not in notes
-    assert "opens finished" in shared(visit(**STORED.to_params()))[1]
+    stored = tiny("directed", sharing=["QKV", "K=V"], n_seeds=1, d_head=3)
+    tab = visit(run=store_finished(result_store(), stored), hide="positions")
+    assert (tab.query_params, [*tab.warning]) == ({**stored.to_params(), "hide": "positions"}, [])
+    assert status(tab).startswith("Trained earlier")
+    assert "opens finished" in shared(tab)[1]
 
 
 def test_a_wrong_value_is_told_below_its_box_and_stays_there():
@@ -196,7 +162,6 @@ def test_a_wrong_value_is_told_below_its_box_and_stays_there():
         ("n_names", 6.0, r"Entries: 8 .* “Names” \(6\)"),
         ("batch_size", 17.0, "Batch: 17 .* 16 from 16 to 512"),
     ]:
-        assert not tab.sidebar.expander[0].proto.expanded
         before = widget(tab, name).value
         write(tab, **{name: value})
         below = [plain_text(one) for one in tab.sidebar.markdown if one.value.startswith(":red")]
@@ -204,34 +169,22 @@ def test_a_wrong_value_is_told_below_its_box_and_stays_there():
         assert re.match(named, said)
         assert below == [f":red[:material/error: {said}]"]
         assert widget(tab, name).value == value
+        assert tab.sidebar.expander[0].proto.expanded == (name == "batch_size")  # which is in More
         assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
-        assert experiment_of(tab) == Experiment(d_head=8)
         assert tab.query_params == {"v": "1", "d_head": "8"}
-        opened = tab.sidebar.expander[0].proto.expanded  # it hides what stands under More
-        assert opened == (name == "batch_size")
         assert disabled(write(tab, **{name: before})) == {"pause", "stop"}
 
 
-def test_the_words_are_explained_where_they_are_met():
-    """The Lab opens the glossary itself, the words of a newcomer first."""
-    tab = visit()
-    tab.session_state["words"] = True
-    first, further = [one.value for one in show(tab).markdown if "| what it means" in one.value]
-    for word in WORDS:
-        assert f"| {word} |" in (first if word in FIRST_WORDS else further)
-
-
-def compose(tab, text):
-    """Open the form, write a variant and return whether it can be added."""
-    tab.session_state["add_variant"] = True
-    show(tab)
-    tab.text_input(key="variant_text").set_value(text)
-    show(tab)
-    return any(button.key == "add" and not button.disabled for button in tab.button)
-
-
 def test_a_variant_is_written_explained_and_added_or_a_slip_is_named():
-    """A diagram and costs at the current sizes; then it is a pill and a part of the link."""
+    """A diagram and costs at the current sizes; then it is a pill; no column fits beside six."""
+
+    def compose(tab, text):
+        tab.session_state["add_variant"] = True
+        show(tab)
+        tab.text_input(key="variant_text").set_value(text)
+        show(tab)
+        return any(button.key == "add" and not button.disabled for button in tab.button)
+
     tab = visit(v="1", sharing="QKV,Q=K", d_head="8")
     assert compose(tab, "Reformer")
     assert "<svg" in drawn(tab, "previewed")["diagram"]
@@ -243,23 +196,15 @@ def test_a_variant_is_written_explained_and_added_or_a_slip_is_named():
     for wrong, named in (("QKV kv_heads=2", "kv_heads=2"), ("<b>[x](y)</b> $1$", "<b>[x](y)")):
         assert not compose(tab, wrong)
         assert named in plain_text(tab.error[0])
-        assert tab.text_input(key="variant_text").value == wrong
     assert not compose(tab, "QKV")  # it is a column already
     assert compose(tab, "q=k SIGNED temperature=2")
     press(tab, "add")
     added = "Q=K signed temperature=2"
     assert widget(tab, "sharing").value == ["QKV", "Q=K", added]
     assert (tab.session_state["variant_text"], tab.session_state["add_variant"]) == ("", False)
-    for chosen in (["QKV"], ["QKV", added]):
-        assert write(tab, sharing=chosen).query_params["sharing"] == ",".join(chosen)
-    assert pills(tab) == [*(sharing.value for sharing in Sharing), added]
-
-
-def test_no_column_fits_beside_six_and_one_must_be_chosen():
-    """Seven of a link stay chosen and are told; none can be trained until one is off."""
     seven = [*(sharing.value for sharing in Sharing), "Q=K signed", "Q=K unit_key self_mask"]
     assert not compose(visit(v="1", sharing=",".join(seven[:6])), seven[6])
-    tab = visit(v="1", sharing=",".join(seven))
+    tab = visit(v="1", sharing=",".join(seven))  # all stay chosen; none can be trained
     assert "7" in tab.error[0].value
     assert widget(tab, "sharing").value == seven
     assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
@@ -285,13 +230,7 @@ def test_a_task_brings_its_own_defaults_and_keeps_what_was_set_by_hand():
     assert tab.query_params["sharing"] == "QKV,Q=K signed"
     assert "8/16" in plain_text(tab.warning[0])
     assert "QKV d_k=d/16" in pills(tab)
-    assert not show(tab).warning
-
-
-def test_the_full_size_is_offered_and_set_up():
-    """It is offered until it is set up, and not where it would change what is hidden."""
     tab = press(visit(v="1", task="reverse", n_seeds="2"), "full_size")
     assert experiment_of(tab) == full_size("reverse") == from_params(tab.query_params)
     assert "full_size" not in keys(tab)
-    for hide, offered in (("buttons", True), ("steps", False)):
-        assert ("full_size" in keys(visit(v="1", task="reverse", hide=hide))) == offered
+    assert "full_size" not in keys(visit(v="1", task="reverse", hide="steps"))

@@ -1,16 +1,13 @@
 """Links: whatever somebody writes is read, and what is wrong costs nothing else."""
 
 import random
-import resource
-import time
 from urllib.parse import parse_qsl
 
 import pytest
 from idle import idle_service, show, visit
-from random_links import draw_link, draw_value
+from random_links import draw_link
 from searching import times
 
-from attnkit.experiment.costs import equalise
 from attnkit.experiment.experiment import Experiment, from_params, settings
 from attnkit.experiment.links import (
     GROUPS,
@@ -26,26 +23,23 @@ from attnkit.experiment.links import (
     problems_in_words,
     read_link,
 )
-from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.settings import Problem
 from attnkit.service.server import server_settings
 from attnkit.tasks import TASKS
-from attnkit.variants import text
 
-MOST_PLAIN = 400  # plain links that can be read in the time of any other
 MOST_TOLD = 6000  # characters that a page may say of one link
-MOST_KILOBYTES = 300_000  # memory that all fuzzed links together may add
 
 HASH, AWAY, LOST = "0123456789abcdef", "a" * 16, "f" * 16
 STORED = Experiment(task="mutual", d_head=3)
+
 FIELDS = sorted({name for task in TASKS for name in settings(task)} | {"task", "sharing", "v"})
 
 GARBAGE = [
-    *("", " ", "-1", "1.5", "9" * 5000, "1e308", "1e999", "nan", "-inf", "0x10", "1_000", "٣"),
+    *("", " ", "-1", "1.5", "9" * 5000, "1e308", "nan", "-inf", "0x10", "1_000", "٣"),
     *("None", "[[[[[[]]]]]]", '{"a": {"b": {"c": [1, 2, {}]}}}', "[" * 90_000, ",,,,,,"),
     *("x" * 100_000, "é" * 60_000, "a " * 50_000, "\u202eklart", "a\x00b", "\r\n\r\n# Free"),
     *("<script>alert(1)</script>", "[x](javascript:alert(1))", "$\\frac{1}{0}$ :red[x] `y`"),
     *("__class__", "self", "%00%ff%fe", "QKV" * 10_000, ",".join([*GROUPS, *FIELDS])),
-    ",".join(f"QKV kv_rank=m/4 d_head={i % 64 + 1} temperature={i}" for i in range(1, 101)),
 ]
 """Values that links have had, or that somebody would try."""
 
@@ -67,95 +61,64 @@ def any_link(rng):
 def test_any_link_is_read(seed):
     """Each gives an experiment that its own link opens; what was not taken is told, in short."""
     for number in range(times(150)):
-        check_read(any_link(random.Random(f"{seed} {number}")))
-
-
-def check_read(fields):
-    """Check that what is read of a link is what its own link opens."""
-    link = read_link(fields, stored)
-    assert len(problems_in_words(link.problems).encode()) < MOST_TOLD
-    assert set(link.hidden) <= {*GROUPS, *FIELDS}
-    if not link.problems and "run" not in fields:
-        ours = {n: v for n, v in fields.items() if n != "hide" and is_link_field(n)}
-        assert link.experiment == from_params(ours)
-    written = link_params(link.experiment, link.hidden)
-    assert len(written) < MOST_FIELDS
-    again = read_link(written, stored)
-    assert (again.experiment, again.hidden, again.problems) == (link.experiment, link.hidden, [])
-    if written:
-        text = link_text(link.experiment, link.hidden)
-        assert dict(parse_qsl(text[1:], strict_parsing=True)) == written
-    assert link.experiment.hash == Experiment(**link.experiment.settings()).hash
-
-
-def test_a_wrong_field_costs_no_other(seed):
-    """Good settings survive any wrong values and misspelt names beside them."""
-    for number in range(times(50)):
-        rng = random.Random(f"{seed} {number}")
-        known = settings(task := rng.choice(list(TASKS)))
-        good = {name: draw_value(rng, known[name]) for name in rng.sample(list(known), 2)}
-        good["task"] = task
-        try:
-            expected = from_params(good)
-        except InvalidExperiment:  # each is good, together they contradict each other
-            continue
-        wrong = {*rng.sample([*known, "sharing", "stepz", "n_eads", "power_b"], 4)} - good.keys()
-        experiment, problems = from_broken_params({**good, **dict.fromkeys(wrong, "?")})
-        assert experiment == expected
-        assert {problem.field for problem in problems} == wrong
-
-
-BEYOND = {
-    "Steps": {"steps": "20000", "n_seeds": "20"},
-    "Parameters": {"d_model": "256", "d_mlp": "512", "n_layers": "4"},
-    "Memory": {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"},
-}
-"""Links beyond a limit of a hosted copy, of settings with a widget and without."""
-
-
-def press_anyway(tab):
-    """Press Train, as a browser of one's own may do."""
-    train = tab.button(key="train")
-    train.proto.disabled = False
-    train.click()
-    show(tab)
+        fields = any_link(random.Random(f"{seed} {number}"))
+        link = read_link(fields, stored)
+        assert len(problems_in_words(link.problems).encode()) < MOST_TOLD
+        assert set(link.hidden) <= {*GROUPS, *FIELDS}
+        if not link.problems and "run" not in fields:
+            ours = {n: v for n, v in fields.items() if n != "hide" and is_link_field(n)}
+            assert link.experiment == from_params(ours)
+        written = link_params(link.experiment, link.hidden)
+        assert len(written) < MOST_FIELDS
+        again = read_link(written, stored)
+        assert (again.experiment, again.hidden) == (link.experiment, link.hidden)
+        assert not again.problems
+        if written:
+            text = link_text(link.experiment, link.hidden)
+            assert dict(parse_qsl(text[1:], strict_parsing=True)) == written
+        assert link.experiment.hash == Experiment(**link.experiment.settings()).hash
 
 
 @pytest.mark.server
 def test_pages_open_on_any_link(seed, long, tmp_path):
-    """No exception; one process, which is given nothing beyond the limits; memory stays."""
+    """No exception; one process, which is given nothing beyond the limits of a hosted copy."""
+
+    def press_anyway(tab):
+        train = tab.button(key="train")
+        train.proto.disabled = False  # as a browser of one's own may do
+        train.click()
+        show(tab)
+
     limits = {"hosted": "true", "max_waiting": "1000", "max_megabytes": "100"}
     with idle_service(tmp_path, **limits) as processes:
-        show(visit())  # all that every page needs is there
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for number in range(100 if long else 3):
             tab = visit(**any_link(random.Random(f"{seed} {number}")))
             said = sum(len(element.value) for element in (*tab.warning, *tab.error))
             assert said < 2 * MOST_TOLD
             press_anyway(tab)
-        for named, fields in BEYOND.items():
+        for named, fields in {
+            "Steps": {"steps": "20000", "n_seeds": "20"},
+            "Parameters": {"d_model": "256", "d_mlp": "512", "n_layers": "4"},
+            "Memory": {"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"},
+        }.items():
             tab = visit(v="1", **fields)
             assert any(named in error.value for error in tab.error)
             assert tab.button(key="train").disabled
             press_anyway(tab)
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KILOBYTES
-        assert len(processes) == 1
-        begun = processes[0].begun
-        assert [server_settings().problems(experiment) for experiment in begun] == [[]] * len(begun)
-        assert processes[0].most_active <= server_settings().max_active
+        (process,) = processes
+        assert [server_settings().problems(one) for one in process.begun] == [[]] * len(
+            process.begun
+        )
+        assert process.most_active <= server_settings().max_active
 
 
-def test_run_brings_the_experiment_of_a_stored_result():
+def test_run_brings_a_stored_result_or_is_told_and_the_rest_is_read():
     """Settings beside it are told, but not the version, what is hidden, or fields of others."""
     link = read_link({"v": "1", "run": HASH, "hide": "steps", "ref": "news"}, stored)
     assert (link.experiment, link.hidden, link.problems) == (STORED, ("steps",), [])
     link = read_link({"run": HASH, "steps": "7"}, stored)
     assert link.experiment == STORED
     assert [problem.field for problem in link.problems] == ["steps"]
-
-
-def test_a_run_that_is_not_there_is_told_and_the_rest_is_read():
-    """Also if the store cannot be read."""
     for run, told in {
         "abc": "'abc', allowed sixteen digits",
         HASH.upper(): "allowed sixteen digits",
@@ -166,8 +129,7 @@ def test_a_run_that_is_not_there_is_told_and_the_rest_is_read():
         link = read_link({"run": run, "d_head": "3"}, stored)
         assert link.experiment == Experiment(d_head=3)
         (problem,) = link.problems
-        assert problem.field == "run"
-        assert told in str(problem)
+        assert (problem.field, told in str(problem)) == ("run", True)
 
 
 def test_controls_are_hidden_by_names_that_there_are():
@@ -178,40 +140,33 @@ def test_controls_are_hidden_by_names_that_there_are():
     assert link_text(link.experiment, link.hidden) == "?v=1&steps=70&hide=task,steps"
     assert (link_text(Experiment()), link_text(Experiment(), ["task"])) == ("", "?v=1&hide=task")
     for task in TASKS:
-        labels = hideable([task])
-        assert list(labels) == [*GROUPS, *settings(task)], task
-        assert all(labels.values())
-        hidden = read_link({"task": task, "hide": ",".join(labels)}, stored).hidden
-        assert hidden == tuple(name for name in hideable() if name in labels), task
+        assert [*hideable([task])] == [*GROUPS, *settings(task)], task
 
 
 def test_what_is_too_long_or_of_no_use_is_told_in_short():
     """Neither names nor values come back in full; of very many, the first are read."""
     for name, value, field, allowed in [
         ("steps", "9" * 100_000, "steps", str(LONGEST_VALUE)),
-        ("x" * 100_000, "1", "link", str(LONGEST_NAME)),
-        ("\u202espets\n# News", "1", "link", str(LONGEST_NAME)),
+        ("\u202e" + "x" * 100_000, "1", "link", str(LONGEST_NAME)),
         ("steps", {"a": [[[]]]}, "steps", "a text"),
         ("sharing", ["QKV", 1], "sharing", "a text"),
         ("steps", 10**5000, "steps", "1 to 50000"),
         ("learning_rate", float("nan"), "learning_rate", "a number"),
         ("n_seeds", "1e999", "n_seeds", "1 to 40"),
+        ("sharing", ",".join(f"QKV temperature={i / 100:g}" for i in range(1, 101)), "sharing", ""),
     ]:
         experiment, (problem,) = from_broken_params({name: value, "d_head": "3"})
-        assert experiment == Experiment(d_head=3)
+        if allowed:
+            assert experiment == Experiment(d_head=3)
         assert (problem.field, allowed in problem.allowed) == (field, True)
         assert len(str(problem)) < 250
+    assert len(experiment.sharing) == MOST_VARIANTS
     params = {"d_head": "3", **{f"steps{i}": "1" for i in range(MOST_FIELDS)}, "steps": "7"}
     experiment, problems = from_broken_params(params)
     assert experiment == Experiment(d_head=3)
     assert str(problems[0]).startswith(f"link: got {MOST_FIELDS + 2}, ")
-    assert len(problems) == MOST_FIELDS
     told = problems_in_words([Problem(f"f{i}", i, "none") for i in range(7)])
     assert (told.count("allowed none."), told.endswith("And 3 more.")) == (4, True)
-    texts = [f"QKV temperature={i / 100:g}" for i in range(1, 101)]
-    experiment, (problem,) = from_broken_params({"sharing": ",".join(texts)})
-    assert len(experiment.sharing) == MOST_VARIANTS
-    assert str(problem).startswith("sharing: got 100, ")
 
 
 def test_a_slip_costs_only_what_is_wrong():
@@ -235,44 +190,10 @@ def test_a_slip_costs_only_what_is_wrong():
         left_out = fields.keys() - experiment.to_params()
         assert {problem.field for problem in problems} == left_out
         assert len(left_out) <= 2, left_out
-
-
-def test_equal_costs_are_given_up_where_they_make_models_too_large():
-    """The message says so, and all other settings stay."""
-    sizes = {"task": "phonebook", "n_entries": "20", "n_heads": "8", "d_head": "64"}
-    sizes |= {"sharing": "QKV,K=V,Q=K=V", "n_layers": "2"}
-    for batch_size in range(512, 0, -16):  # the largest with which costs are not equal
-        alone, problems = from_broken_params({**sizes, "batch_size": str(batch_size)})
-        if not problems:
-            break
-    equal = {"batch_size": str(batch_size), "equal": "kv_cache"}
-    experiment, (problem,) = from_broken_params({**sizes, **equal})
-    assert experiment == alone
+    fits = {"task": "phonebook", "n_entries": "20", "n_heads": "8", "d_head": "64", "n_layers": "2"}
+    fits |= {"sharing": "QKV,K=V,Q=K=V", "batch_size": "16"}
+    while not from_broken_params({**fits, "batch_size": str(int(fits["batch_size"]) + 16)})[1]:
+        fits["batch_size"] = str(int(fits["batch_size"]) + 16)
+    experiment, (problem,) = from_broken_params({**fits, "equal": "kv_cache"})  # too large so
+    assert experiment == from_params(fits)
     assert str(problem).startswith("equal: got 'kv_cache', ")
-
-
-TIED = ",".join(f"QKV k_rank=m/4 tie=Q=V tie_at=0.{i}" for i in range(1, 12))
-SLOW = {
-    "sharing": f"{TIED},QKV n_heads=8 d_head=64",
-    **{"task": "dictionary", "blocks": "standard", "n_layers": "4", "d_mlp": "64", "d_model": "64"},
-    **{"equal": "multiply_adds", "n_train": "200000", "n_eval": "2048", "steps": "50000"},
-}
-"""A link that takes as long as any that was found."""
-
-
-def seconds_of(fields):
-    """Seconds of processor in which a link is read that nobody has read before."""
-    for cached in (equalise, text._parse, text._wire):
-        cached.cache_clear()
-    begun = time.thread_time()
-    read_link(fields, stored)
-    return time.thread_time() - begun
-
-
-def test_any_link_is_read_in_the_time_of_some_hundred_plain_ones(seed):
-    """Variants of all words, costs made equal, wrong fields, contradictions, misspelt names."""
-    rng = random.Random(seed)
-    drawn = [SLOW, *(draw_link(rng) for _ in range(times(150)))]
-    slowest = sorted(drawn, key=seconds_of)[-5:]
-    plain = min(seconds_of({}) for _ in range(20))
-    assert max(min(seconds_of(fields) for _ in range(3)) for fields in slowest) < MOST_PLAIN * plain

@@ -10,12 +10,8 @@ from idle import PATIENCE, show, visit
 from attnkit.experiment.experiment import settings
 from attnkit.ui.server.service import training_service
 
-SMALL = {
-    "v": "1",
-    "sharing": "QKV,Q=K",
-    "n_seeds": "1",
-    "n_entries": "6",
-    "n_names": "11",
+SMALL = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "n_entries": "6", "n_names": "11"}
+SMALL |= {
     "n_values": "7",
     "d_head": "3",
     "evaluate_every": "10",
@@ -62,9 +58,8 @@ def watch_series(tab, series):
     deadline = time.monotonic() + PATIENCE
     while series.moving:
         assert time.monotonic() < deadline, "still training"
-        job = series.job
-        if job is not None and not job.over:
-            training_service().wait(job.id, job.version, deadline - time.monotonic())
+        if series.job is not None and not series.job.over:
+            training_service().wait(series.job.id, series.job.version, deadline - time.monotonic())
         show(tab)
     return show(tab)
 
@@ -72,13 +67,6 @@ def watch_series(tab, series):
 def turn_to(tab, page):
     """Open another page in the same tab."""
     return show(tab.switch_page(f"pages/{page}.py"))
-
-
-def await_example(tab):
-    """Return the page once its example is drawn, which a browser's timer would do."""
-    experiment = tab.session_state["lab"].experiment
-    assert training_service().example(experiment, PATIENCE) is not None
-    return show(tab)
 
 
 def switch(tab, task):
@@ -89,16 +77,15 @@ def switch(tab, task):
 
 def status(tab):
     """Return the status line of the Lab, the first text of its container."""
+
+    def blocks_of(block):
+        for child in block.children.values():
+            if getattr(child, "children", None):
+                yield child
+                yield from blocks_of(child)
+
     (state,) = (b for b in blocks_of(tab.main) if getattr(b.proto, "id", "").endswith("-state"))
     return state.markdown[0].value
-
-
-def blocks_of(block):
-    """Return the containers inside a container, at any depth."""
-    for child in block.children.values():
-        if getattr(child, "children", None):
-            yield child
-            yield from blocks_of(child)
 
 
 def disabled(tab):
@@ -121,11 +108,6 @@ def widget(tab, name):
 def widgets(tab):
     """Return all widgets of the kinds that set a value."""
     return (*tab.number_input, *tab.toggle, *tab.selectbox, *tab.button_group)
-
-
-def pills(tab):
-    """Return the labels of the variants that can be switched on."""
-    return [option.content for option in tab.button_group(key="set_sharing").proto.options]
 
 
 def plain_text(element):
