@@ -22,27 +22,18 @@ KINDS = {
     "language": {"length": 16, **_SIZES},
 }
 
+# Words that do not go with an encoder and a decoder.
 NEEDS_ONE_SIDE = {"shared_layers", "kv_every", "kv_from", "exclusive", "shaped"}
-"""Words that do not go with an encoder and a decoder."""
 
+# For an expensive test: one task of every kind by day, all tasks at night.
 every_task = pytest.mark.parametrize(
     "task",
     [task if task in KINDS else pytest.param(task, marks=pytest.mark.long) for task in TASKS],
 )
-"""Run an expensive test on one task of every kind, and on all tasks with `--long`."""
 
-SMALL = {
-    "sharing": ["QKV", "Q=K=V"],
-    "n_entries": 5,
-    "n_names": 11,
-    "n_values": 7,
-    "n_seeds": 1,
-    "d_head": 3,
-    "evaluate_every": 11,
-    "batch_size": 16,
-    "n_eval": 16,
-}
-"""Settings of two runs that train at once, for tests of what trains them."""
+# Settings of two runs that train at once, for tests of what trains them.
+SMALL = {**_BOOK, "sharing": ["QKV", "Q=K=V"], "n_seeds": 1, "d_head": 3, "evaluate_every": 11}
+SMALL |= {"batch_size": 16, "n_eval": 16}
 
 
 def tiny(kind, **given):

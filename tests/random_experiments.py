@@ -4,14 +4,12 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from attnkit.experiment.experiment import Experiment
-from attnkit.experiment.experiment import settings as settings_of
 from attnkit.foundation.settings import InvalidExperiment
-from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE
-from attnkit.variants.sharing import Sharing
 
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
 
+# Small values of the dials, for one task of every kind.
 DIALS = {
     "directed": {"n_entries": (4, 5, 7, 11), "n_names": (11, 17, 23), "n_values": (5, 13, 31)},
     "phonebook": {"n_entries": (4, 5, 7, 11), "n_names": (11, 17, 23), "n_values": (5, 13, 31)},
@@ -23,36 +21,26 @@ DIALS = {
     "neighbours": {"n_asking": (2, 3), "n_families": (3, 5), "n_values": (11, 13)},
     "language": {"length": (16, 19), "objective": ("next", "masked")},
 }
-"""Small values of the dials, for one task of every kind."""
+BOOLEANS = (False, True)
+CHOICES = {
+    "n_seeds": (1, 2, 3), "first_seed": range(1000), "d_model": (16, 32, 48),
+    "n_heads": (1, 2, 3, 5), "d_head": range(1, 20), "n_layers": (1, 2, 3), "d_mlp": (0, 1, 7, 37),
+    "positions": ("none", "learned"), "causal": BOOLEANS, "self_mask": BOOLEANS,
+    "blocks": ("lean", "standard", "final_norm"), "batch_size": (16, 32, 48), "clip": (0.0, 0.3),
+    "n_train": (0, 0, 48, 80), "schedule": ("constant", "cosine"), "warm_up": (0.0, 0.5),
+    "n_eval": (16, 48),
+}  # fmt: skip
 
 
 @st.composite
 def sizes(draw, **fixed):
     """Draw an experiment of any kind and shape that trains a few steps in a moment."""
     task = draw(st.sampled_from(tuple(DIALS)))
-    drawn = {
-        "task": task,
-        **{name: draw(st.sampled_from(values)) for name, values in DIALS[task].items()},
-        "n_seeds": draw(st.integers(1, 3)),
-        "first_seed": draw(st.integers(0, 999)),
-        "d_model": draw(st.sampled_from([16, 32, 48])),
-        "n_heads": draw(st.sampled_from([1, 2, 3, 5])),
-        "d_head": draw(st.integers(1, 19)),
-        "n_layers": draw(st.integers(1, 2 if task == "dictionary" else 3)),
-        "d_mlp": draw(st.sampled_from([0, 1, 7, 37])),
-        "positions": draw(st.sampled_from(["none", "learned"])),
-        "causal": draw(st.booleans()),
-        "self_mask": draw(st.booleans()),
-        "blocks": draw(st.sampled_from(["lean", "standard", "final_norm"])),
-        "batch_size": draw(st.sampled_from([16, 32, 48])),
-        "n_train": draw(st.sampled_from([0, 0, 48, 80])),
-        "clip": draw(st.sampled_from([0.0, 0.3])),
-        "schedule": draw(st.sampled_from(["constant", "cosine"])),
-        "warm_up": draw(st.sampled_from([0.0, 0.5])),
-        "n_eval": draw(st.sampled_from([16, 48])),
-        "steps": 4,
-        "evaluate_every": 2,
-    }
+    choices = {**CHOICES, **DIALS[task]}
+    drawn = {name: draw(st.sampled_from(values)) for name, values in choices.items()}
+    drawn |= {"task": task, "steps": 4, "evaluate_every": 2}
+    if task == "dictionary":
+        drawn["n_layers"] = min(2, drawn["n_layers"])
     if task == "transfer":
         drawn["earlier_steps"] = 2
     if drawn.get("objective") == "next":
@@ -91,33 +79,3 @@ def mixed(draw, **fixed):
             continue
     assume(possible)
     return sizes_drawn.replace(sharing=possible)
-
-
-@st.composite
-def experiments(draw):
-    """Draw any allowed experiment from the bounds of its settings."""
-    task = draw(st.sampled_from(list(TASKS)))
-    values = {}
-    for name, setting in settings_of(task).items():
-        if setting.kind is bool:
-            values[name] = st.booleans()
-        elif setting.choices:
-            values[name] = st.sampled_from(setting.choices)
-        elif setting.kind is float:
-            values[name] = st.floats(setting.low, setting.high)
-        else:
-            step = setting.multiple_of or 1
-            steps = st.integers(int(setting.low) // step, int(setting.high) // step)
-            values[name] = steps.map(step.__mul__)
-    given = draw(st.fixed_dictionaries({}, optional=values))
-    sharing = draw(st.lists(st.sampled_from(Sharing) | any_variant, min_size=1, max_size=5))
-    while given or sharing:
-        try:
-            return Experiment(task=task, sharing=sharing, **given)
-        except InvalidExperiment as error:  # settings that do not go together
-            named = {name for p in error.problems for name in (p.field, *p.others)}
-            sharing = sharing[: -1 if "sharing" in named else None]
-            kept = {name: value for name, value in given.items() if name not in named}
-            assume(sharing and ("sharing" in named or kept != given))
-            given = kept
-    return Experiment(task=task)

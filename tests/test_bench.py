@@ -1,13 +1,13 @@
 """The benchmark: what it compares is the same work, and its report says what was found."""
 
 import dataclasses
+import itertools
 import os
 import signal
 from collections import Counter
 
 import pytest
 import torch
-from benchmark.bound import products
 from benchmark.cases import CASES, N_RUNS
 from benchmark.compare import Comparison, Rates, Ratio
 from benchmark.contenders import BUILDERS, CHECKED_STEPS, Team
@@ -18,43 +18,15 @@ from benchmark.true_bound import needed_products
 
 from attnkit.model.kernel.description import describe
 from attnkit.model.model import Model
-from attnkit.variants.sharing import Sharing
 
 TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), batch_size=16)
 
 
 @pytest.fixture
-def ways(monkeypatch, tmp_path):
+def ways(monkeypatch):
     """All contenders, in this process, whose memory and environment stay as they are."""
     monkeypatch.setattr("benchmark.contenders.prepare_for_training", lambda: None)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch.optim sets it otherwise
     return BUILDERS
-
-
-def test_cases_have_the_runs_they_say():
-    """The five sharings with several seeds; one run is QKV; another number is refused."""
-    for case in CASES.values():
-        for n_runs in N_RUNS:
-            experiment = case.experiment(n_runs)
-            assert experiment.n_runs == n_runs
-            assert set(experiment.sharing) == (set(Sharing) if n_runs > 1 else {Sharing.QKV})
-    with pytest.raises(ValueError, match="n_runs: got 7"):
-        CASES["phonebook"].experiment(7)
-
-
-def test_products_are_those_of_a_step():
-    """Counted by hand for one layer: projections of owners only, scores, values, out, read-out."""
-    found = products(TINY.experiment(5), n_seeds=1)
-    n_tokens, n_answers = 16 * 4, 16 * 2
-    assert [(tuple(p.left.shape), tuple(p.right.shape)) for p in found] == [
-        ((5, n_tokens, 32), (5, 32, 8)),  # every sharing owns W_Q
-        ((3, n_tokens, 32), (3, 32, 8)),  # QKV, K=V and Q=V own W_K
-        ((2, n_tokens, 32), (2, 32, 8)),  # QKV and Q=K own W_V
-        ((5 * 16, 4, 8), (5 * 16, 8, 4)),
-        ((5 * 16, 4, 4), (5 * 16, 4, 8)),
-        ((5, n_tokens, 8), (5, 8, 32)),
-        ((5, n_answers, 32), (5, 32, 32)),
-    ]
 
 
 def test_the_true_bound_counts_what_a_step_needs():
@@ -74,6 +46,10 @@ def test_the_true_bound_counts_what_a_step_needs():
 
 def test_parts_and_bounds_are_measured(monkeypatch, ways, threads):
     """Every part of a training takes time; bounds count steps times runs."""
+    for case, n_runs in itertools.product(CASES.values(), N_RUNS):
+        assert case.experiment(n_runs).n_runs == n_runs
+    with pytest.raises(ValueError, match="n_runs: got 7"):
+        CASES["phonebook"].experiment(7)
     monkeypatch.setattr("benchmark.parts._TRIED_SECONDS", 0.0)
     parts = measure_parts(TINY)
     assert set(parts.per_step) == {"data", "gradients", "Adam"}
@@ -97,10 +73,7 @@ def test_peers_take_the_same_sizes():
 @pytest.mark.server
 @pytest.mark.usefixtures("interruptible")
 def test_all_ways_reach_the_same_losses(ways):
-    """The cohort, the clean loop, the fused loop of a process, and a team.
-
-    The team's process imports torch; Ctrl-C interrupts this process only.
-    """
+    """The cohort, the clean loop, the fused loop of a process, and a team."""
     names = ("cohort", "clean loop, 1 threads", "process 0")
     cohort, *others = (ways[name](TINY, 5).losses(CHECKED_STEPS) for name in names)
     for losses in others:
@@ -113,18 +86,12 @@ def test_all_ways_reach_the_same_losses(ways):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def comparison(**changes):
-    """Made-up rates of one comparison."""
+def test_ratios_are_of_the_same_round_and_reported():
+    """Median, smallest and largest over rounds; the best baseline counts, growth is told."""
     loops = {f"clean loop, {n} threads": [20.0 / n] * 3 for n in (1, 2)}
     bounds = {"bound, whole": [90.0] * 3, "bound, split": [100.0] * 3}
     own = {"cohort": [60.0, 80.0, 70.0], "processes": [40.0, 40.0, 35.0]}
-    given = {"case": "phonebook", "n_runs": 15, "rates": Rates(own | bounds | loops)}
-    return Comparison(**{**given, "loss_gap": 1e-7, "memory": 100.0, **changes})
-
-
-def test_ratios_are_of_the_same_round_and_reported():
-    """Median, smallest and largest over rounds; the best baseline counts, growth is told."""
-    found = comparison()
+    found = Comparison("phonebook", 15, Rates(own | bounds | loops), loss_gap=1e-7, memory=100.0)
     rounds = {name: ratio and ratio.rounds for name, ratio in found.ratios.items()}
     assert rounds == {
         "of_bound": (0.6, 0.8, 0.7),
@@ -135,7 +102,9 @@ def test_ratios_are_of_the_same_round_and_reported():
         "bound_over_clean_loop": (5.0, 5.0, 5.0),
     }
     assert str(Ratio((1.0, 3.0, 2.0))) == "2.00 (1.00–3.00)"
-    report = Report(describe_machine(), [found, comparison(n_runs=60, memory=390.0)])
+    report = Report(
+        describe_machine(), [found, dataclasses.replace(found, n_runs=60, memory=390.0)]
+    )
     text = report.to_markdown()
     assert "| phonebook | 15 | 70 | 0.70 (0.60–0.80) |  | 3.50 (3.00–4.00) |" in text
     assert "1.00 ×" in text

@@ -1,5 +1,6 @@
 """Costs of variants, against real tensors and counted products, and variants of equal cost."""
 
+import contextlib
 import math
 import random
 import re
@@ -139,13 +140,9 @@ def test_widths_of_equal_costs_are_those_found_by_trying_all(seed):
         drawn += [f"K=V d_k=d/{rng.randint(1, 6)} d_v=2d positions=rope", "QKV V=I d_head=m/h"]
         variants = []
         for form in [*drawn, *(draw_variant(rng) for _ in range(4))]:
-            try:
+            with contextlib.suppress(InvalidVariant, ValueError):
+                Adjusted(size, None, "", 0.0).wire(Variant(form), task)
                 variants.append(Variant(form))
-                Adjusted(size, None, "", 0.0).wire(variants[-1], task)
-            except InvalidVariant:
-                continue
-            except ValueError:
-                variants.pop()
         if task.n_source:
             size = size.model_copy(update={"n_layers": 3 * size.n_layers})
         for equal in ("parameters", "multiply_adds", "kv_cache"):

@@ -65,10 +65,7 @@ def test_relative_links_lead_to_files():
 
 
 def test_changes_in_the_recipes_apply():
-    """The lines that a recipe's diff keeps or removes stand in one file, in this order.
-
-    Other lines may stand between them: whoever follows a recipe adds some.
-    """
+    """The lines that a recipe's diff keeps or removes stand in one file, in this order."""
     files = [*ROOT.glob("attnkit/**/*.py"), *ROOT.glob("tests/*.py")]
     sources = [file.read_text(encoding="utf-8") for file in files]
     contributing = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")

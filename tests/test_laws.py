@@ -58,9 +58,6 @@ def check_all_bits(found, other):
         check_bits(found, run, other, run)
 
 
-# The same again
-
-
 @every_kind
 def test_an_experiment_trains_to_the_same_bits_again(kind, threads):
     """From its link or JSON, whatever torch's seed; a lone run also with two threads of torch."""
@@ -106,9 +103,6 @@ def test_looking_changes_no_number(kind):
         assert all(one[name].tobytes() == other[name].tobytes() for name in other)
 
 
-# Independence
-
-
 def one_cohort(experiment):
     """Return a training that computes all runs of an engine in one batch, as a GPU would."""
 
@@ -145,25 +139,13 @@ def test_independence_of_every_kind(kind):
     check_independence(tiny(kind, sharing=sharing), 8, 4)
 
 
-at_night = pytest.mark.long(seconds=3)
-
-
-@pytest.mark.parametrize(
-    ("task", "n_steps"),
-    [("directed", 30)]
-    + [pytest.param(*each, marks=at_night) for each in (("dictionary", 5), ("language", 1))],
-)
-def test_independence_at_default_sizes(task, n_steps):
-    """Runs of five sharings and two seeds have the same bits together and alone."""
-    check_independence(Experiment(task=task, n_seeds=2, n_eval=48), n_steps)
-
-
 SHARED = {"n_layers": 3, "steps": 4, "evaluate_every": 2, "n_seeds": 2, **TINY}
 
 
 @given(sizes() | mixed(), st.integers(0, 99))
 @briefly(8)
 @example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, **TINY), 0)
+@example(Experiment(n_seeds=2, n_eval=48), 0)
 @example(Experiment(d_model=48, n_heads=1, d_head=7, d_mlp=11, n_seeds=1, **TINY), 0)
 @example(Experiment(sharing=COMPOSED, blocks="standard", clip=0.1, n_train=48, **SHARED), 0)
 def test_independence_at_any_size_and_of_any_variants(experiment, seed):
@@ -207,16 +189,10 @@ def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name, poison):
         check_bits(poisoned, other, healthy, other)
 
 
-# Pairing
-
-
 @given(mixed())
 @briefly(7)
 def test_pairing_of_initial_numbers(experiment):
-    """A parameter of one name and shape starts with the same numbers in all runs of a seed only.
-
-    A bias does so up to a factor: its spread depends on the number of inputs of its matrix.
-    """
+    """A parameter of one name and shape starts with the same numbers in all runs of a seed only."""
     drawn = {}
     for stage in (experiment.replace(sharing=[v]) for v in experiment.sharing):
         model = Model(stage, experiment.seeds, torch.device("cpu"))
@@ -238,10 +214,7 @@ def test_pairing_of_initial_numbers(experiment):
 
 @every_kind
 def test_pairing_of_data(kind, monkeypatch):
-    """Every sharing of a seed sees the same examples; two seeds share the probe alone.
-
-    Both draw the same together and apart. The probe is held out, and every experiment shows it.
-    """
+    """Every sharing of a seed sees the same examples; two seeds share the probe alone."""
     seen = []
 
     def recording(draw):
@@ -272,9 +245,6 @@ def test_pairing_of_data(kind, monkeypatch):
     assert all(held_out for held_out, _ in shared)
 
 
-# Sharing: the parameter of a tied role is absent, not copied
-
-
 def test_properties_of_sharings_are_those_worked_out_by_hand():
     """Text, classes, owner of Q K V and symmetry of all five in their order."""
     found = [
@@ -295,7 +265,7 @@ def test_properties_of_sharings_are_those_worked_out_by_hand():
 @given(mixed(positions="none"))
 @briefly(7)
 def test_any_variants_keep_what_they_share(experiment):
-    """Parameters are those of the wiring, before and after; symmetric scores stay so."""
+    """The parameter of a tied role is absent, not copied, and symmetric scores stay so."""
     for n_steps in (0, experiment.training.steps):
         result = trained(experiment, n_steps)
         for (variant, _), own in zip(experiment.runs, result.parameters, strict=True):
@@ -308,17 +278,4 @@ def test_any_variants_keep_what_they_share(experiment):
     for run, (variant, _) in enumerate(experiment.runs):
         if all(experiment.wiring(stage).symmetric for stage in variant.stages):
             assert (error[:, run] <= 2e-5).all(), variant
-
-
-@every_kind
-def test_symmetry_holds_at_every_evaluation(kind):
-    """Scores of Q=K and Q=K=V stay symmetric during training, and those of others never are."""
-    experiment = tiny(kind, sharing=list(Sharing), n_seeds=1, n_heads=3, n_layers=2)
-    history = trained(experiment).snapshot.history
-    error, symmetry = history["symmetry_error"], history["score_symmetry"]
-    symmetric = np.array([variant.sharing.symmetric for variant, _ in experiment.runs])
-    assert len(error) == 5
-    assert (error[:, symmetric] <= 1e-5).all()
-    assert (error[:, ~symmetric] > 0.1).all()
-    assert (symmetry[:, symmetric] >= 1 - 1e-5).all()
-    assert (symmetry[:, ~symmetric] < 0.99).all()
+            assert (result.snapshot.history["score_symmetry"][:, run] >= 1 - 1e-5).all()

@@ -52,11 +52,7 @@ def test_answers_are_counted_one_by_one(n_runs, n_batch, n_answers, n_classes, n
 
 
 def test_special_cases_by_hand():
-    """NaN makes an answer wrong and a symmetry unknown; scores that are all zero are symmetric.
-
-    Zeros have no direction, nor has an orthogonal matrix, whose norms differ by rounding. Of nine
-    ones and 11 the last stands out: mean 2, deviation 3.
-    """
+    """NaN makes an answer wrong and a symmetry unknown; scores that are all zero are symmetric."""
     broken = [math.nan, 1.0]
     logits, labels = torch.tensor([[[broken, broken, [2.0, 1.0]]]]), torch.tensor([[[0, 1, 0]]])
     assert metrics.accuracy(logits, labels).item() == pytest.approx(1 / 3)
@@ -79,10 +75,7 @@ def test_special_cases_by_hand():
 
 @given(st.integers(2, 7), seeds, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
 def test_symmetry_of_scores_is_the_definition(n, generator, factor, random):
-    """The score is (‖S_s‖² − ‖S_a‖²) / ‖S‖², the error the worst of a run.
-
-    Neither a factor of either sign, nor the transpose, nor another order of positions counts.
-    """
+    """The score is (‖S_s‖² − ‖S_a‖²) / ‖S‖², the error the worst of a run."""
     scores = torch.randn(3, 2, n, n, generator=generator)
     even, odd = (scores + scores.mT) / 2, (scores - scores.mT) / 2
     parts = [part.square().sum((-2, -1)) for part in (even, odd, scores)]

@@ -323,9 +323,6 @@ REFERENCES = {
 }
 
 
-# What decides the side of the split
-
-
 def in_row(task, rows):
     """Return the tokens before the answers as a tuple, in their order."""
     return tuple(map(tuple, rows[: task.answers_from or task.n_ctx]))
@@ -352,9 +349,6 @@ CONTENT = {
     **dict.fromkeys((Mqar, NoisyRecall), pairs_of_keys),
     SelectiveCopy: lambda task, rows: tuple(token for (token,) in rows if token < task.n_classes),
 }
-
-
-# How somebody at chance answers: (b, a) classes
 
 
 def by_entry(examples):

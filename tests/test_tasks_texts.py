@@ -80,9 +80,6 @@ def test_common_characters_are_told_apart_and_rare_ones_are_one():
     assert readable(corpus.ids) == "".join(c if c in common else RARE for c in corpus.text)
     corpus = corpus_of("hello")
     assert (corpus.characters, corpus.ids.tolist()) == (("e", "h", "l", "o"), [1, 0, 2, 2, 3])
-    corpus = corpus_of("".join(chr(200 + i) * (3 - i // 50) for i in range(120)))
-    assert corpus.characters == (*(chr(200 + i) for i in range(100)), RARE)
-    assert corpus.ids[-20:].tolist() == [100] * 20
 
 
 def test_chance_the_loss_to_beat_and_sides_are_counted_one_by_one():
@@ -167,19 +164,13 @@ def test_every_character_is_seen():
     assert [label.full for label in labels] == ["T", "■ hidden", "e", "␣ space", "⏎ line break"]
 
 
-# Translation: the stock of names, how they are written, in which passes they are drawn
-
-
 LANGUAGES = get_args(Translation.model_fields["language"].annotation)
 
 
 @briefly(15)
 @given(st.sampled_from(LANGUAGES), st.integers(8, 24), st.integers(0, 999))
 def test_a_name_is_written_letter_by_letter(language, max_length, seed):
-    """Filled up with blanks; the end is asked for, and nothing after it.
-
-    Its group is whether both names are alike; chance is the commonest letter of all answers.
-    """
+    """Filled up with blanks; the end is asked for, and nothing after it."""
     task = Translation(language=language, max_length=max_length)
     examples = task.make_examples(25, seeded(seed))
     pairs = {english.replace(" ", "␣"): foreign for english, foreign in task.pairs}
@@ -205,7 +196,7 @@ def test_a_name_is_written_letter_by_letter(language, max_length, seed):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pairs_are_names_of_the_same_thing(language):
-    """A territory, language or currency has these names; letters are Latin and can be read."""
+    """A territory, language or currency has these names; each English one is there once."""
     names = pd.read_csv(io.StringIO(TRANSLATED_NAMES.read()), sep="\t", quoting=csv.QUOTE_NONE)
     known = set(names[["English", language]].dropna().itertuples(index=False, name=None))
     task = Translation(language=language, max_length=24)
@@ -213,12 +204,6 @@ def test_pairs_are_names_of_the_same_thing(language):
     expected = [(a, b) for a, b in known if often[a] == 1 and max(len(a), len(b)) <= 24]
     assert list(task.pairs) == sorted(expected)
     assert len({english for english, _ in task.pairs}) == len(task.pairs) > 1000
-    *texts, end = (task.answer_text(answer) for answer in range(task.n_classes))
-    assert end == "end"
-    assert all(len(text) == 1 and not text.isspace() for text in texts)
-    letters = {letter for pair in Translation(language=language).pairs for letter in "".join(pair)}
-    assert 50 < Translation(language=language).n_classes < 90
-    assert max(map(ord, letters)) < 0x2020
 
 
 @pytest.mark.parametrize("held_out", [False, True])

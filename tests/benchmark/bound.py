@@ -18,8 +18,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.process import n_cores
 from attnkit.variants.sharing import ROLES
 
-_RUNS_TOGETHER = 5
-"""Number of runs whose products are computed in one call of a split bound."""
+_RUNS_TOGETHER = 5  # in one call of a split bound
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,7 @@ def products(experiment: Experiment, n_seeds: int) -> list[Product]:
 
 
 class Bound:
-    """Matmul-only bound of an experiment.
-
-    Args:
-        experiment: Experiment with the runs.
-        split: Whether a call computes a few runs on one core, instead of all runs on all cores.
-    """
+    """Matmul-only bound: all runs on all cores, or split, a few runs on one core at a time."""
 
     def __init__(self, experiment: Experiment, *, split: bool) -> None:
         self._n_runs, all_seeds = experiment.n_runs, experiment.n_seeds
@@ -87,10 +81,10 @@ class Bound:
 
     def run(self, n_steps: int) -> int:
         """Compute `n_steps` steps, and return the number of model-steps."""
-        list(self._pool.map(_compute, self._groups * n_steps))
+
+        def compute(group: list[Product]) -> None:
+            for product in group:
+                product.compute()
+
+        list(self._pool.map(compute, self._groups * n_steps))
         return n_steps * self._n_runs
-
-
-def _compute(group: list[Product]) -> None:
-    for product in group:
-        product.compute()

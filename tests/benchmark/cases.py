@@ -23,13 +23,7 @@ class Case:
     batch_size: int
 
     def experiment(self, n_runs: int, *, steps: int = 10**6, evaluate_every: int = 10**6) -> Any:
-        """Return an experiment with `n_runs` runs: five sharings × seeds, or one run of QKV.
-
-        Bounds of settings are not checked, because a benchmark runs longer than a page allows.
-
-        Raises:
-            ValueError: If `n_runs` is neither 1 nor a multiple of 5.
-        """
+        """Return an experiment of five sharings × seeds, or one run of QKV; bounds do not hold."""
         sharing = tuple(map(Variant, Sharing if n_runs > 1 else [Sharing.QKV]))
         if n_runs % len(sharing):
             raise ValueError(f"n_runs: got {n_runs}, allowed 1 or a multiple of {len(sharing)}")
@@ -50,10 +44,8 @@ class Case:
         task, size = dict(self.task), dict(self.size)
         for name, value in changes.items():
             (task if name in task else size)[name] = value
-        text = " ".join(f"{name}={value}" for name, value in changes.items())
-        return replace(
-            self, name=f"{self.name} {text}", task=type(self.task)(**task), size=Size(**size)
-        )
+        name = " ".join([self.name, *(f"{name}={value}" for name, value in changes.items())])
+        return replace(self, name=name, task=type(self.task)(**task), size=Size(**size))
 
 
 _ORDERED = {"n_layers": 2, "positions": "learned", "causal": True}
@@ -85,7 +77,5 @@ CASES: dict[str, Case] = {
         _case("language", {"length": 64}, {**_BLOCKS, "d_mlp": 128, **_ORDERED}, n_batch=16),
     )
 }
-"""Name → case."""
 
 N_RUNS = (1, 5, 15, 60)
-"""Numbers of runs with which every case is compared."""

@@ -16,15 +16,9 @@ from benchmark.cases import Case
 from benchmark.contenders import THREADS, Team
 
 ROUNDS = 5
-"""Default number of rounds; in each, every contender has one turn."""
-
-TURN_SECONDS = 0.6
-"""Approximate length of a turn; a turn has at least `_LEAST_STEPS` steps."""
-
+TURN_SECONDS = 0.6  # about; a turn has at least `_LEAST_STEPS` steps
 _LEAST_STEPS = 2
-
-_REST_SECONDS = 0.02
-"""Pause between turns, after which no thread of the last turn is still spinning."""
+_REST_SECONDS = 0.02  # after it no thread of the last turn is still spinning
 
 
 @dataclass(frozen=True)
@@ -49,11 +43,7 @@ class Rates:
         self.by_name = by_name
 
     def best(self, *prefixes: str) -> str:
-        """Return the contender with the highest median rate.
-
-        Args:
-            prefixes: Beginnings of names; contenders with other names do not count.
-        """
+        """Return the contender with the highest median rate whose name begins so."""
         contenders = [name for name in self.by_name if name.startswith(prefixes)]
         return max(contenders, key=self.median)
 
@@ -97,13 +87,8 @@ def _steps_per_turn(team: Team) -> int:
 class Comparison:
     """Results of one case with one number of runs.
 
-    Attributes:
-        case: Name of the case.
-        n_runs: Number of runs.
-        rates: Rates of all contenders.
-        loss_gap: Largest relative difference of held-out losses between the cohort, the clean
-            loop and one of the processes, after `CHECKED_STEPS` steps from the same start.
-        memory: Peak memory of the cohort's process without imports, in MiB.
+    `loss_gap` is the largest relative difference of held-out losses between cohort, clean loop and
+    one of the processes; `memory` the peak of the cohort's process without imports, in MiB.
     """
 
     case: str
@@ -114,13 +99,7 @@ class Comparison:
 
     @property
     def ratios(self) -> dict[str, Ratio | None]:
-        """Ratios of rates by name; None where a contender did not run.
-
-        `of_…` is the rate of the cohort divided by the matmul-only or the true bound. `over_…` is
-        that rate divided by the clean loop with its best number of threads, by parallel processes,
-        the fastest simple baseline, or by the best of x-transformers. `bound_over_clean_loop` is
-        the largest possible gain of batching.
-        """
+        """Ratios of the best rates, by name; None where a contender did not run."""
         pairs = {
             "of_bound": ("cohort", "bound"),
             "of_true_bound": ("cohort", "true bound"),
@@ -154,17 +133,9 @@ def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUND
         rates = race(teams, rounds)
         memory = teams["cohort"].memory()
         compared = ("cohort", f"clean loop, {THREADS[0]} threads", "processes")
-        gap = _largest_gap([teams[name].losses() for name in compared])
+        first, *rest = (teams[name].losses() for name in compared)
+        gap = max(abs(one[name] - loss) / loss for one in rest for name, loss in first.items())
         return Comparison(case.name, n_runs, rates, gap, memory)
-
-
-def _largest_gap(losses: list[dict[str, float]]) -> float:
-    """Return the largest relative difference between the first losses and all others."""
-    return max(
-        abs(others[sharing] - loss) / loss
-        for others in losses[1:]
-        for sharing, loss in losses[0].items()
-    )
 
 
 def measure_growth(cases: Sequence[Case], n_runs: int, rounds: int = ROUNDS) -> dict[str, Rates]:

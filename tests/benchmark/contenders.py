@@ -20,8 +20,7 @@ from typing import Any, Protocol, Self
 from attnkit.foundation.process import n_cores, prepare_for_training
 from benchmark.cases import Case
 
-CHECKED_STEPS = 20
-"""Number of steps after which the losses of contenders are compared."""
+CHECKED_STEPS = 20  # after which the losses of contenders are compared
 
 
 class _Contender(Protocol):
@@ -49,10 +48,8 @@ class _Cohort:
         n_runs = min(self._n_runs, 5)
         experiment = self._case.experiment(n_runs, steps=n_steps, evaluate_every=n_steps)
         last = train(experiment, "cpu", progress=False).snapshot.history["loss"][-1]
-        return {
-            sharing.value: float(loss)
-            for sharing, loss in zip(experiment.sharing, last, strict=True)
-        }
+        names = (sharing.value for sharing in experiment.sharing)
+        return dict(zip(names, map(float, last), strict=True))
 
 
 def _loop(
@@ -87,8 +84,7 @@ def _bound(module: str, name: str, **options: bool) -> Callable[[Case, int], _Co
     return build
 
 
-THREADS = sorted({1, n_cores()})
-"""Numbers of threads with which loops and peers run."""
+THREADS = sorted({1, n_cores()})  # of loops and peers
 
 BUILDERS: dict[str, Callable[[Case, int], _Contender]] = {
     "cohort": _Cohort,
@@ -110,20 +106,13 @@ class Turn:
 
 
 class Team:
-    """Processes that have their turn at the same time: one contender, or one per core.
-
-    Args:
-        names: Keys of `BUILDERS`, one per process.
-        case: Case that they compute.
-        n_runs: Number of runs of the whole team.
-    """
+    """Processes that have their turn at the same time: one contender, or one per core."""
 
     def __init__(self, names: list[str], case: Case, n_runs: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []
-        # The processes inherit that Ctrl-C is ignored: they end when their pipes are closed, and
-        # would otherwise print tracebacks.
+        # The processes inherit that Ctrl-C is ignored: they end when their pipes are closed.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             for name in names:
@@ -148,8 +137,7 @@ class Team:
     def losses(self) -> dict[str, float]:
         """Return the held-out losses of the first seed's runs after `CHECKED_STEPS` steps."""
         self._pipes[0].send(("losses", CHECKED_STEPS))
-        losses: dict[str, float] = self._pipes[0].recv()
-        return losses
+        return dict(self._pipes[0].recv())
 
     def memory(self) -> float:
         """Return the peak memory without imports, in MiB, summed over the processes."""
@@ -175,7 +163,10 @@ def _serve(pipe: Connection, name: str, case: Case, n_runs: int) -> None:
     """Build a contender, and answer the requests of `Team` until the pipe is closed."""
     import torch  # noqa: F401  its memory belongs to no contender
 
-    memory_before = _peak_memory()
+    def peak_memory() -> float:  # in MiB
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    memory_before = peak_memory()
     contender: Any = BUILDERS[name](case, n_runs)
     contender.run(1)
     pipe.send("ready")
@@ -185,11 +176,6 @@ def _serve(pipe: Connection, name: str, case: Case, n_runs: int) -> None:
         except EOFError:
             return
         if request == "memory":
-            pipe.send(_peak_memory() - memory_before)
+            pipe.send(peak_memory() - memory_before)
         else:
             pipe.send(getattr(contender, request)(argument))
-
-
-def _peak_memory() -> float:
-    """Return the peak memory of this process, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

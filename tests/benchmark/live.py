@@ -14,14 +14,9 @@ from attnkit.experiment import Experiment
 from attnkit.service.service import TrainingService
 from benchmark.compare import Rates, Ratio
 
-N_WATCHING = (0, 1, 4)
-"""Numbers of visitors; with 0 the training service trains without any page."""
-
-SOLVABLE = ("QKV", "K=V", "Q=V")
-"""The sharings that solve the default experiment with every seed."""
-
+N_WATCHING = (0, 1, 4)  # visitors; with 0 the training service trains without any page
+SOLVABLE = ("QKV", "K=V", "Q=V")  # they solve the default experiment with every seed
 _TIMEOUT_SECONDS = 60.0
-"""Longest time to wait for anything."""
 
 _HEADLESS = """
 import sys, time
@@ -43,14 +38,7 @@ print(seconds * solved[0] / experiment.training.steps if solved else "nan")
 
 @dataclass(frozen=True)
 class LiveRates:
-    """Rates of the default experiment, and the time until a visitor sees it solved.
-
-    Attributes:
-        rates: Rates "headless", "0 watching", "1 watching", …, one number per round.
-        click_to_solved: Seconds from a click on Train until the page shows an accuracy of at least
-            0.99 for every run of `SOLVABLE`, per round.
-        headless_to_solved: Seconds of training alone until that accuracy, per round.
-    """
+    """Rates "headless", "0 watching", …, and seconds until every run of `SOLVABLE` is at 0.99."""
 
     rates: Rates
     click_to_solved: tuple[float, ...]
@@ -62,22 +50,16 @@ class LiveRates:
 
 
 def measure_live(rounds: int, seconds: float = 6.0) -> LiveRates:
-    """Train the default experiment headless and watched, in interleaved rounds.
-
-    Args:
-        rounds: Number of rounds.
-        seconds: Approximate length of one training.
-
-    Raises:
-        RuntimeError: If the server does not start.
-    """
+    """Train the default experiment headless and watched, in rounds, each for about so long."""
     rate, _ = _headless(200)
     steps = max(300, round(rate * seconds / Experiment().n_runs / 10) * 10)
     rates: dict[str, list[float]] = {"headless": []}
     rates |= {f"{n} watching": [] for n in N_WATCHING}
     watched_seconds, headless_seconds = [], []
     with dashboard() as port:
-        _start_training_process(port)
+        with Visitor(port, "v=1&steps=20&n_seeds=1&first_seed=99") as visitor:
+            visitor.press("train")  # so that the server's training process is running
+            visitor.wait_for("the end", lambda: _ended(visitor, 20))
         for number in range(rounds):
             rates["headless"].append(_headless(steps)[0])
             for n in N_WATCHING:
@@ -114,9 +96,7 @@ def _train(service: TrainingService, experiment: Experiment) -> float:
     while True:
         job = service.wait(job_id, version, _TIMEOUT_SECONDS)
         if job is None or job.version == version or job.state == "failed":
-            raise RuntimeError(
-                f"live: training failed or gave no answer in {_TIMEOUT_SECONDS:.0f} s"
-            )
+            raise RuntimeError("live: training failed or gave no answer in time")
         version = job.version
         step = job.snapshot.step if job.snapshot else 0
         if not began and step:
@@ -162,13 +142,6 @@ def _rate_seen(visitor: Visitor, steps: int) -> float:
 
 def _ended(visitor: Visitor, steps: int) -> bool:
     return visitor.progress() == steps and not visitor.ticking
-
-
-def _start_training_process(port: int) -> None:
-    """Train a small experiment, so that the server's training process is running."""
-    with Visitor(port, "v=1&steps=20&n_seeds=1&first_seed=99") as visitor:
-        visitor.press("train")
-        visitor.wait_for("the end", lambda: _ended(visitor, 20))
 
 
 def _click_to_solved(port: int) -> float:

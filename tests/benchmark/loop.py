@@ -35,13 +35,10 @@ class Attention(nn.Module):
         self.size = size
         self.sharing = Variant(sharing).sharing
         inner = size.n_heads * size.d_head
-        self.roles = nn.ModuleDict(
-            {
-                role: nn.Linear(size.d_model, inner, bias=False)
-                for role in ("Q", "K", "V")
-                if self.sharing.owner(role) == role
-            }
-        )
+        owned = (role for role in ("Q", "K", "V") if self.sharing.owner(role) == role)
+        self.roles = nn.ModuleDict()
+        for role in owned:
+            self.roles[role] = nn.Linear(size.d_model, inner, bias=False)
         self.out = nn.Linear(inner, size.d_model, bias=False)
         mask = SELF_MASK * torch.eye(experiment.task.n_ctx) if size.self_mask else None
         if mask is not None and size.causal:
@@ -85,11 +82,8 @@ class Transformer(nn.Module):
         task, size = experiment.task, experiment.size
         self.answers_from = task.answers_from
         self.embedding = nn.Embedding(task.d_vocab, size.d_model)
-        self.positions = (
-            nn.Parameter(torch.zeros(task.n_ctx, size.d_model))
-            if size.positions == "learned"
-            else None
-        )
+        start = torch.zeros(task.n_ctx, size.d_model)
+        self.positions = nn.Parameter(start) if size.positions == "learned" else None
         self.blocks: nn.Module = self.make_blocks(experiment, sharing)
         self.unembedding = nn.Linear(size.d_model, task.n_classes, bias=False)
         self.load(initial_parameters(experiment, sharing, seed))
@@ -137,11 +131,7 @@ class Transformer(nn.Module):
 
 
 class PeerTransformer(Transformer):
-    """Transformer of the same size with layers of x-transformers, which cannot tie roles.
-
-    Source:
-        https://github.com/lucidrains/x-transformers
-    """
+    """Transformer with layers of x-transformers (lucidrains), which cannot tie roles."""
 
     def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
         """Return pre-norm attention and feed-forward layers of the same sizes."""
@@ -175,14 +165,7 @@ def initial_parameters(experiment: Experiment, sharing: Variant, seed: int) -> d
 
 
 class Loop:
-    """Loop that trains the runs of an experiment one after another.
-
-    Args:
-        experiment: Experiment with the runs.
-        seeds: Seeds of the runs that this loop trains.
-        make: Function that returns the model of a sharing and seed.
-        fused: Whether Adam updates all parameters in one call.
-    """
+    """Loop that trains the runs of some seeds one after another; a fused Adam is one call."""
 
     def __init__(
         self,
@@ -192,10 +175,8 @@ class Loop:
         *,
         fused: bool = False,
     ) -> None:
-        self._experiment = experiment
-        self._seeds = seeds
-        self._make = make
-        self._fused = fused
+        self._experiment, self._seeds, self._make = experiment, seeds, make
+        self._fused, self._rate = fused, experiment.training.learning_rate
         self._trainers: dict[tuple[Variant, int], _Trainer] = {}
         self._batches = {seed: _first_batches(experiment, seed, 16) for seed in seeds[:2]}
         self._round = 0
@@ -205,7 +186,10 @@ class Loop:
         seed = self._seeds[self._round % len(self._batches)]
         self._round += 1
         for sharing in self._experiment.sharing:
-            self._trainer(sharing, seed).train(self._batches[seed], n_steps)
+            if (run := (sharing, seed)) not in self._trainers:
+                model = self._make(self._experiment, sharing, seed)
+                self._trainers[run] = _Trainer(model, self._rate, self._fused)
+            self._trainers[run].train(self._batches[seed], n_steps)
         return n_steps * len(self._experiment.sharing)
 
     def losses(self, n_steps: int) -> dict[str, float]:
@@ -219,20 +203,8 @@ class Loop:
             trainer.train(batches, n_steps)
             with torch.no_grad():
                 logits = trainer.model(held_out.tokens[0])
-            loss = _loss(logits, held_out.labels[0])
-            losses[sharing.value] = float(loss)
+            losses[sharing.value] = float(_loss(logits, held_out.labels[0]))
         return losses
-
-    @property
-    def _rate(self) -> float:
-        return self._experiment.training.learning_rate
-
-    def _trainer(self, sharing: Variant, seed: int) -> _Trainer:
-        run = (sharing, seed)
-        if run not in self._trainers:
-            model = self._make(self._experiment, sharing, seed)
-            self._trainers[run] = _Trainer(model, self._rate, self._fused)
-        return self._trainers[run]
 
 
 class _Trainer:
@@ -248,8 +220,7 @@ class _Trainer:
         for _ in range(n_steps):
             tokens, labels = batches[self._step % len(batches)]
             self._step += 1
-            logits = self.model(tokens)
-            loss = _loss(logits, labels)
+            loss = _loss(self.model(tokens), labels)
             self._optimiser.zero_grad()
             loss.backward()
             self._optimiser.step()

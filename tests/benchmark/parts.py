@@ -11,19 +11,12 @@ import torch
 from attnkit.training import Training
 from benchmark.cases import Case
 
-_TRIED_SECONDS = 0.3
-"""Approximate time for which each part is repeated."""
+_TRIED_SECONDS = 0.3  # about, for each part
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Time of each part, in microseconds of one thread per run, for five runs of one seed.
-
-    Attributes:
-        case: Name of the case.
-        per_step: Time per step of drawing data, of the gradients, and of Adam.
-        others: Time of an evaluation with 128 examples, and of a snapshot.
-    """
+    """Microseconds of one thread per run, for five runs of one seed: of each step, and others."""
 
     case: str
     per_step: dict[str, float]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from statistics import median
 from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any
@@ -43,27 +44,16 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all rates (model-steps per second, one per round) and ratios, for JSON."""
-        data: dict[str, Any] = {
-            "machine": self.machine,
-            "comparisons": [
-                {
-                    "case": c.case,
-                    "runs": c.n_runs,
-                    "rates": c.rates.by_name,
-                    **{name: one and one.median for name, one in c.ratios.items()},
-                    "loss_gap": c.loss_gap,
-                    "memory_mib": c.memory,
-                }
-                for c in self.comparisons
-            ],
-            "growth": {
-                name: rates.by_name[name] for name, rates in {**self.widths, **self.lengths}.items()
-            },
-        }
-        if self.parts:
-            data["parts"] = [asdict(parts) for parts in self.parts]
-        if self.supply:
-            data["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
+        comparisons: list[dict[str, Any]] = []
+        for c in self.comparisons:
+            ratios = {name: one and one.median for name, one in c.ratios.items()}
+            told = {"case": c.case, "runs": c.n_runs, "rates": c.rates.by_name, **ratios}
+            comparisons.append({**told, "loss_gap": c.loss_gap, "memory_mib": c.memory})
+        sizes = {**self.widths, **self.lengths}
+        data: dict[str, Any] = {"machine": self.machine, "comparisons": comparisons}
+        data["growth"] = {name: rates.by_name[name] for name, rates in sizes.items()}
+        data["parts"] = [asdict(parts) for parts in self.parts]
+        data["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
         if self.live:
             data["live"] = {
                 "rates": self.live.rates.by_name,
@@ -74,8 +64,11 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the tables of docs/performance.md."""
+        m = self.machine
         sections = [
-            self._heading(),
+            f"{m['date']}, {m['processor']}, {m['cores']} cores, {m['memory_gib']:.0f} GiB, "
+            f"{m['system']}, Python {m['python']}, torch {m['torch']}. Rates in model-steps per "
+            "second; ratios are medians over interleaved rounds (smallest–largest).",
             _comparison_table(self.comparisons) if self.comparisons else "",
             _growth_lines(self.comparisons, self.widths, self.lengths),
             _parts_table(self.parts) if self.parts else "",
@@ -83,14 +76,6 @@ class Report:
             _live_lines(self.live) if self.live else "",
         ]
         return "\n\n".join(filter(None, sections))
-
-    def _heading(self) -> str:
-        m = self.machine
-        return (
-            f"{m['date']}, {m['processor']}, {m['cores']} cores, {m['memory_gib']:.0f} GiB, "
-            f"{m['system']}, Python {m['python']}, torch {m['torch']}. Rates in model-steps per "
-            "second; ratios are medians over interleaved rounds (smallest–largest)."
-        )
 
 
 def run(
@@ -104,24 +89,12 @@ def run(
     rounds: int = ROUNDS,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Run the benchmark.
-
-    Args:
-        names: Names of the cases.
-        n_runs: Numbers of runs with which each case is compared.
-        peers: Whether x-transformers is compared, too.
-        growth: Whether width and length are varied.
-        supply: Whether the speed of drawing examples is measured.
-        live: Whether training is measured while visitors watch.
-        rounds: Number of rounds.
-        say: Function that is called with the text of every result as soon as it is known.
-
-    Returns:
-        The report; after a `KeyboardInterrupt` it contains the results up to then.
-    """
+    """Run the benchmark, and say every result at once; Ctrl-C ends it with the results so far."""
     report = Report(describe_machine())
     try:
-        _compare_all(report, names, n_runs, peers, rounds, say)
+        for name, n in product(names, n_runs):
+            report.comparisons.append(compare(CASES[name], n, peers=peers, rounds=rounds))
+            say(_line(report.comparisons[-1]))
         if growth:
             base = CASES["phonebook"]
             widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
@@ -147,26 +120,14 @@ def run(
     return report
 
 
-def _compare_all(
-    report: Report,
-    names: Sequence[str],
-    n_runs: Sequence[int],
-    peers: bool,
-    rounds: int,
-    say: Callable[[str], None],
-) -> None:
-    for name in names:
-        for n in n_runs:
-            result = compare(CASES[name], n, peers=peers, rounds=rounds)
-            report.comparisons.append(result)
-            ratios = result.ratios
-            peer = f", {ratios['over_peer']} × x-transformers" if ratios["over_peer"] else ""
-            say(
-                f"{name}, {n} runs: {result.rates.median('cohort'):.0f}/s, "
-                f"{ratios['of_bound']} of the bound, {ratios['over_clean_loop']} × clean loop, "
-                f"{ratios['over_processes']} × processes{peer}, "
-                f"losses within {result.loss_gap:.0e}"
-            )
+def _line(c: Comparison) -> str:
+    ratios = c.ratios
+    peer = f", {ratios['over_peer']} × x-transformers" if ratios["over_peer"] else ""
+    return (
+        f"{c.case}, {c.n_runs} runs: {c.rates.median('cohort'):.0f}/s, {ratios['of_bound']} of the "
+        f"bound, {ratios['over_clean_loop']} × clean loop, {ratios['over_processes']} × "
+        f"processes{peer}, losses within {c.loss_gap:.0e}"
+    )
 
 
 def describe_machine() -> dict[str, Any]:
@@ -205,11 +166,8 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
         row = [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
         lines.append(_row([*row, *(str(c.ratios[name] or "") for name in columns)]))
     gap = max(c.loss_gap for c in comparisons)
-    lines += [
-        "",
-        f"Held-out losses of cohort, clean loop and processes agree within {gap:.0e} (relative).",
-    ]
-    return "\n".join(lines)
+    told = f"Held-out losses of cohort, clean loop and processes agree within {gap:.0e} (relative)."
+    return "\n".join([*lines, "", told])
 
 
 def _growth_lines(

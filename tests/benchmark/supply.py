@@ -14,21 +14,12 @@ from attnkit.training import Training
 from benchmark.compare import ROUNDS, Rates
 
 _TURN_SECONDS = 0.3
-"""Approximate length of a turn."""
-
-_BATCHES = 16
-"""Number of batches that are drawn in one call, as in training."""
-
-_EVALUATE_EVERY = 1000
-"""Steps between evaluations: few, because evaluations draw no examples."""
+_BATCHES = 16  # drawn in one call, as in training
+_EVALUATE_EVERY = 1000  # few, because evaluations draw no examples
 
 
 def measure_supply(task: str, rounds: int = ROUNDS) -> Rates:
-    """Measure how many examples per second are drawn, and how many training uses.
-
-    Both use all cores, in turns; training has five sharings × five seeds. The task has its default
-    settings, except that every step has new examples.
-    """
+    """Measure how many new examples per second are drawn, and how many 25 runs of training use."""
     experiment = Experiment(
         task=task, n_train=0, steps=20_000, evaluate_every=_EVALUATE_EVERY, n_eval=16, n_seeds=5
     )

@@ -27,20 +27,12 @@ from attnkit.model.kernel.products import multiply
 from attnkit.model.kernel.tables import BLOCK, NONE
 from attnkit.model.model import Model
 
-Shape = tuple[int, int, int]
-"""(i, k, j) of a product of (i, k) and (k, j)."""
-
-_TRIED_SECONDS = 0.002
-"""Time for which each way of computing a product is measured."""
+Shape = tuple[int, int, int]  # (i, k, j) of a product of (i, k) and (k, j)
+_TRIED_SECONDS = 0.002  # for each way of computing a product
 
 
 def needed_products(description: Description, n_batch: int) -> Counter[Shape]:
-    """Return the number of products of each shape that one step of one run needs.
-
-    Args:
-        description: Tables of the run's variant; all chunks count as full.
-        n_batch: Number of examples in a batch, about a multiple of those in a chunk.
-    """
+    """Return the number of products of each shape that one step of a run needs, in full chunks."""
     run, counts = description.run[0], Counter[Shape]()
     n_together = int(run["n_together"])
     n_chunks = round(n_batch / n_together) or 1
@@ -90,13 +82,8 @@ class TrueBound:
         counts = Counter[Shape]()
         for run, variant in enumerate(model.variants):
             block = model.block(run)
-            description = describe(
-                model.wirings[variant],
-                model.layer_specs,
-                model.task,
-                model.offsets(variant),
-                block.stop - block.start,
-            )
+            given = model.wirings[variant], model.layer_specs, model.task, model.offsets(variant)
+            description = describe(*given, block.stop - block.start)
             counts += needed_products(description, experiment.training.batch_size)
         self._products = [_faster_product(shape, count) for shape, count in counts.items()]
         self._pool = ThreadPoolExecutor(n_cores(), initializer=torch.set_num_threads, initargs=(1,))
