@@ -1,7 +1,4 @@
-"""Layering: rooms import only those before them, the core no Streamlit, and pages no torch.
-
-`docs/architecture.md` shows the rooms to people; its table is compared with the code.
-"""
+"""Layering: rooms import only those before them, the core no Streamlit, and pages no torch."""
 
 import ast
 import re
