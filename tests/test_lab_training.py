@@ -1,14 +1,16 @@
-"""The Lab with its training process: finished examples, training to the end, and what it shows."""
+"""The Lab with its training process: what it shows, and that nothing is trained twice."""
 
 import random
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from idle import PATIENCE
+from kinds import SMALL
 from visiting import (
     FRESH_SEED,
-    PATIENCE,
     UNENDING,
-    await_example,
     columns,
     disabled,
     drawn,
@@ -18,21 +20,28 @@ from visiting import (
     show,
     status,
     switch,
+    turn_to,
     visit,
     visit_small,
     watch,
     widgets,
 )
+from waiting import assert_same_bits, wait_until, wait_until_still
 
 import attnkit as ak
-from attnkit.experiment.experiment import Experiment, settings
+from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import settings
 from attnkit.service.jobs import Watcher
 from attnkit.service.service import TrainingService
 from attnkit.tasks import TASKS
+from attnkit.training import train
+from attnkit.training.memory import peak_megabytes
 from attnkit.training.summary import percent
 from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
+from attnkit.ui.server.storage import result_store
+from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -42,7 +51,9 @@ def test_every_task_opens_with_its_question_its_dials_and_a_finished_example(see
     """One with an earlier task, one with a full size, and one that is drawn; nothing is warned."""
     drawn_task = random.Random(seed).choice(list(TASKS))
     for task in TASKS if long else {"transfer", "reverse", drawn_task}:
-        tab = await_example(visit(v="1", task=task))
+        tab = visit(v="1", task=task)  # a browser's timer draws it again with its example
+        assert training_service().example(tab.session_state["lab"].experiment, PATIENCE) is not None
+        show(tab)
         assert not [*tab.warning, *tab.error]
         assert disabled(tab) == {"pause", "stop"}
         gallery, kind = drawn(tab, "gallery"), TASKS[task]
@@ -59,24 +70,8 @@ def test_every_task_opens_with_its_question_its_dials_and_a_finished_example(see
         accuracy = finished.per_sharing(finished.history["accuracy"][-1]).mean(-1)
         assert values == dict(zip(Sharing, map(percent, accuracy), strict=True)), task
         assert all(column["map"] for column in columns(tab))
-        (rule,) = (text.help for text in tab.markdown if plain_text(text).startswith("Solved by "))
-        assert "99%" in rule or task not in ("transfer", "reverse")
-
-
-def test_a_variant_or_setting_without_numbers_has_none_of_the_example(seed):
-    """Columns are those of the switches, in their order; variants are drawn."""
-    names = [*(sharing.value for sharing in Sharing), "QKV n_heads=4 kv_heads=1"]
-    chance = random.Random(seed)
-    for steps in (600, 70):
-        chosen = [name for name in names if chance.random() < 0.6] or ["Q=K"]
-        tab = visit(v="1", sharing=",".join(chosen), steps=str(steps))
-        assert [column["text"] for column in columns(tab)] == chosen
-        for column in columns(tab):
-            known = steps == 600 and column["text"] in names[:5]
-            assert (column["value"] != "–") == (column["curve"] is not None) == known
-            assert bool(column["scores"]) == bool(column["asymmetry_value"]) == known
-        complete = steps == 600 and names[5] not in chosen
-        assert ("ot trained yet" in status(tab)) != complete
+        rules = [one.help for one in tab.markdown if plain_text(one).startswith("Solved by ")]
+        assert "99%" in str(rules) or task not in ("transfer", "reverse")
 
 
 def finished(**params):
@@ -130,31 +125,17 @@ def test_what_is_shown_of_a_run_is_that_run_until_the_next_one():
     watch(press(show(tab), "train"), lambda job: job.over)
     assert "previous experiment" in [entry["text"] for entry in drawn(tab, "board")["legend"]]
     assert all(column["curve"]["previous"] for column in columns(tab))
-
-
-def test_a_value_typed_just_before_a_press_is_trained(monkeypatch):
-    """If it is right; where no example ships, planned cards take its place."""
-    monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: None)
-    tab = visit_small(task="phonebook", steps="20")
-    assert status(tab).startswith("Not trained yet")
-    assert {card["note"] for card in columns(tab)} == {"not trained yet"}
-    tab.number_input(key="set_n_names").set_value(5)
-    press(tab, "train")
-    assert (bool(tab.error), job_of(tab)) == (True, None)
-    tab.number_input(key="set_n_names").set_value(11)
-    show(tab)
-    for width, key in enumerate(("train", "step", "reset", "new_seeds"), 4):
-        tab.number_input(key="set_d_head").set_value(width)
-        watch(press(tab, key), lambda job: job.settled)
-        assert job_of(tab).experiment.size.d_head == width
+    tab.number_input(key="set_d_head").set_value(5)  # typed just before a press
+    assert job_of(press(tab, "train")).experiment.size.d_head == 5
     tab.number_input(key="set_first_seed").set_value(999_999)  # the last one
     assert job_of(press(tab, "new_seeds")).experiment.first_seed == 0
-    assert "first_seed" not in tab.query_params
 
 
 def test_what_was_trained_before_is_shown_at_once(monkeypatch):
     """Its link opens it finished, also after a restart; Train on it trains anew."""
-    first = finished(steps="20")
+    first = finished(steps="20", sharing="QKV,QKV n_heads=2 d_k=4 diff", d_head="4")
+    next(box for box in first.selectbox if box.label == "Head").set_value(1)
+    assert columns(show(first))[0]["map"]["lacking"]  # it lacks the head that the other has
     other = visit(**first.query_params)
     assert job_of(other).id == job_of(first).id
     assert job_of(press(other, "train")).id != job_of(first).id
@@ -177,87 +158,151 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
     assert not status(press(other, "train")).startswith("Paused")
     assert disabled(press(other, "stop")) == {"pause", "stop"}
     assert training_service().job(job_id).active
-    running.number_input(key="set_n_names").set_value(4)
-    assert show(running).error
-    assert disabled(running) == {"train", "step", "reset", "new_seeds"}
     assert not running.dataframe  # tables wait until it stops
-    running.number_input(key="set_n_names").set_value(11)
     switch(running, "mutual")
     assert job_of(running) is None
     assert training_service().job(job_id).state == "stopped"
 
 
-def test_variants_of_other_heads_and_widths_train_beside_each_other():
-    """Maps name a head that a variant does not have."""
-    variants = ["QKV", "QKV n_heads=2 d_k=4 diff", "QKV n_heads=4 kv_heads=1"]
-    tab = finished(sharing=",".join(variants), d_head="4", steps="20")
-    assert status(tab).startswith("Finished: Step 20 of 20, 3 models in")
-    head = next(box for box in tab.selectbox if box.label == "Head")
-    assert len(head.options) == 5
-    head.set_value(2)
-    lacking = [column["map"]["lacking"] for column in columns(show(tab))]
-    assert [re.findall(r"\d", text) for text in lacking] == [["1"], ["2"], []]
+def test_models_answer_a_book_of_ones_own(monkeypatch):
+    """Finished examples do before any training, and own ones after it; faults are plain text."""
 
+    def answers_to(tab, book, name):
+        tab.text_area(key="book_phonebook").set_value(book)
+        tab.text_input(key="asked_phonebook").set_value(name)
+        html = drawn(show(tab), "custom_book_answers")["diagram"]
+        assert "<img" not in html
+        return re.sub(r"<[^>]*>", " ", html)
 
-def test_a_task_that_fails_loses_its_thumbnail_only(monkeypatch):
-    """All other tasks have theirs, whatever fails in it."""
-
-    def fail(*_):
-        raise KeyError("mine")
-
-    wrong = [{"label": fail}, {"overrides": {"steps": -1}}, {"d_vocab": property(fail)}]
-    for number, members in enumerate(wrong):
-        own = {"__annotations__": {}, "name": f"broken{number}", **members}
-        monkeypatch.setitem(TASKS, own["name"], type("Own", (TASKS["phonebook"],), own))
-    tab = visit()
-    for name in ("phonebook", "directed"):
-        training_service().example(Experiment(task=name), PATIENCE)
-    families = drawn(show(tab), "gallery")["families"]
-    cards = {card["name"]: card["thumbnail"] for one in families for card in one["tasks"]}
-    assert [cards[f"broken{number}"] for number in range(3)] == [""] * 3
-    assert cards["phonebook"] > ""
-    assert cards["directed"] > ""
-
-
-BOOK = "Jindřich 731\nAnna 204\nBernd 518"
-
-
-def answers_to(tab, task, book, name):
-    """Type a book and a query, and return the answers as HTML."""
-    tab.text_area(key=f"book_{task}").set_value(book)
-    tab.text_input(key=f"asked_{task}").set_value(name)
-    return drawn(show(tab), "custom_book_answers")["diagram"]
-
-
-def test_finished_examples_answer_a_book_of_ones_own(monkeypatch):
-    """They answer it before any training, and once while nothing changes; faults are plain text."""
-    for task, name, n_right in [("fuzzy_phonebook", "Amna", 1), ("phonebook", "anna", 5)]:
-        tab = visit(v="1", task=task)
-        html = answers_to(tab, task, f"{BOOK}\nKim 1\nOtto 2\nVera 3\nYusuf 4", name)
-        assert re.sub(r"<[^>]*>", " ", html).count("204 ✓") >= n_right, task
-        assert job_of(tab) is None
+    tab = visit(v="1", task="phonebook")
+    six = "Jindřich 731\nAnna 204\nBernd 518\nKim 1\nOtto 2\nVera 3"
+    assert answers_to(tab, f"{six}\nYusuf 4", "anna").count("204 ✓") == 5
+    assert job_of(tab) is None
     tab.text_area(key="book_phonebook").set_value("<b>x</b> $1$ `a` *b*\nBen")
     assert "Line 2: got “Ben”" in plain_text(show(tab).error[0])
     assert "custom_book_answers" not in {one.key for one in tab.get("bidi_component")}
     book = "<img src=x onerror=alert(1)> 1\n**B** 2"
-    html = answers_to(tab, "phonebook", book, "<script>alert(1)$x$")
-    assert ("<img" in html, "&lt;img" in html) == (False, True)
+    assert "&lt;img" in answers_to(tab, book, "<script>alert(1)$x$")
     assert not [caption for caption in tab.caption if "<script>" in caption.value]
-    answers_to(tab, "phonebook", "Ada 1\nBen 2", "Ada")
+    answers_to(tab, "Ada 1\nBen 2", "Ada")
     monkeypatch.setattr(TrainingService, "ask_example", lambda *_, **given: "Busy")
-    for name, right in (("Ada", "1 ✓"), ("Ben", "2 ✓")):  # every name was asked at once
-        assert right in re.sub(r"<[^>]*>", " ", answers_to(tab, "phonebook", "Ada 1\nBen 2", name))
+    assert "2 ✓" in answers_to(tab, "Ada 1\nBen 2", "Ben")  # every name was asked at once
     tab.text_area(key="book_phonebook").set_value("Ada 1\nBen 2\nCem 3")
     assert plain_text(show(tab).warning[-1]) == "Busy."
-
-
-def test_own_models_answer_a_book_once_they_are_trained():
-    """Models with learned positions answer the trained size only; other tasks have no book."""
-    assert not visit_small(task="mutual").text_area
-    learned = {"sharing": "QKV,QKV positions=learned", "n_entries": "4", "n_names": "8"}
-    tab = visit(v="1", task="phonebook", n_seeds="2", steps="250", first_seed="77", **learned)
+    learned = {"sharing": "QKV positions=learned", "n_entries": "4", "n_names": "8"}
+    tab = visit(v="1", task="phonebook", n_seeds="1", steps="250", first_seed="77", **learned)
     assert any("not trained" in info.value for info in tab.info)
     watch(press(tab, "train"), lambda job: job.over)
-    text = re.sub(r"<[^>]*>", " ", answers_to(tab, "phonebook", BOOK, "anna"))
-    assert ("204 ✓" in text, text.count("4 entries only"), text.count("2 of 2")) == (True, 1, 1)
-    assert "entries only" not in answers_to(tab, "phonebook", f"{BOOK}\nKim 1", "anna")
+    assert "4 entries only" in answers_to(tab, six, "anna")
+    assert "entries only" not in answers_to(tab, "Anna 204\nB 5\nC 1\nD 2", "anna")
+
+
+def experiment(*sharing, **settings):
+    """A small experiment of two seeds that trains in a moment."""
+    given = {**SMALL, "n_seeds": 2, "steps": 33, "evaluate_every": 11, **settings}
+    return Experiment(**{**given, "sharing": sharing})
+
+
+def ended(service, wanted, **how):
+    """The job of an experiment, trained to its end."""
+    job = wait_until(service, service.submit(wanted, **how), lambda job: job.over)
+    assert job.state == "finished", job.error
+    return job
+
+
+def test_only_the_new_variant_is_trained_and_nothing_that_is_known(pages_service):
+    """The others keep their ends and bits, all is stored as one result, any choice is shown."""
+    service, before = pages_service, experiment("QKV", "Q=K")
+    old = ended(service, before)
+    after = before.replace(sharing=[*before.sharing, Variant("QKV n_heads=2 d_head=2")])
+    job_id = service.submit(after, paused=True, reuse=True)
+    held = wait_until_still(service, job_id, "paused").snapshot
+    accuracy = held.per_sharing(held.history["accuracy"])
+    assert (held.step, np.isfinite(accuracy[:, :2]).all()) == (0, True)
+    assert np.isfinite(accuracy[:, 2]).any(1).tolist() == [True] + [False] * (len(accuracy) - 1)
+    service.resume(job_id)
+    new = wait_until(service, job_id, lambda job: job.over)
+    assert new.trains.sharing == after.sharing[2:]
+    assert new.seconds < new.snapshot.seconds
+    assert new.megabytes == peak_megabytes(new.trains)
+    assert service.estimate(before) == 0
+    assert_same_bits(new.snapshot, train(after, "cpu").snapshot)
+    assert_same_bits(result_store().snapshot(after.hash), new.snapshot)
+    other = ended(service, before.replace(sharing=["K=V"]))
+    both = before.replace(sharing=["Q=K", "K=V"])
+    shown = service.find(both)
+    assert (shown.state, shown.snapshot.experiment) == ("finished", both)
+    assert shown.trainers["K=V"] == other.id
+    assert shown.trainers["Q=K"] in (old.id, new.id)
+    assert service.job(old.id).snapshot is not None
+    assert service.find(before).id == old.id
+    known = ended(service, experiment("QKV", "Q=K", first_seed=60))
+    foreign = replace(known.snapshot, processor="another kind of processor")
+    with service._changed:  # what this machine cannot repeat it does not join, nor other seeds
+        service._queue.update(known.id, snapshot=foreign)
+    for wanted in (known.experiment.replace(sharing=["QKV", "K=V"]), after.replace(n_seeds=1)):
+        alone = ended(service, wanted, reuse=True)
+        assert (alone.trains, alone.reused) == (wanted, None)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_stopped_job_goes_on_where_it_was_stopped(pages_service, held):
+    """If it is not held any more, it is trained to its step again, and ends with the same bits."""
+    service, whole = pages_service, experiment("QKV", "Q=K", first_seed=110 + held, steps=300)
+    part = service.submit(whole, paused=True)
+    wait_until_still(service, part, "paused")
+    for _ in range(2):
+        service.step(part)
+        wait_until_still(service, part, "paused")
+    service.stop(part)
+    stopped = wait_until(service, part, lambda job: job.settled)
+    resumes = stopped if held else replace(stopped, id="forgotten")
+    again = service.submit(whole, paused=True, resumes=resumes)
+    if held:
+        assert service.job(again).snapshot is stopped.snapshot
+        assert wait_until_still(service, again, "paused").step == stopped.step
+    service.step(again)
+    job = wait_until(service, again, lambda job: job.state == "paused" and job.step > stopped.step)
+    assert job.step == stopped.step + 11
+    service.resume(again)
+    ended = wait_until(service, again, lambda job: job.over)
+    assert ended.seconds > stopped.seconds
+    assert_same_bits(ended.snapshot, train(whole, "cpu").snapshot)
+
+
+def test_the_lab_trains_what_is_new():
+    """A variant that is added trains alone; one that is switched off and on is there at once."""
+    tab = watch(press(visit_small(steps="30"), "train"), lambda job: job.over)
+    whole, numbers = job_of(tab), [column["value"] for column in columns(tab)]
+    for variants in (["QKV"], ["QKV", "Q=K"], ["QKV", "Q=K", "K=V"]):
+        tab.session_state["set_sharing"] = variants
+        show(tab)
+        if len(variants) < 3:
+            assert job_of(tab).state == "finished"
+            assert list(job_of(tab).snapshot.experiment.sharing) == variants
+        assert (job_of(tab).id == whole.id) == (len(variants) > 1)
+    assert tab.button(key="train").label == "Train what is new"
+    *known, new = columns(tab)
+    assert [column["value"] for column in known] == numbers
+    assert "lacking" in new["map"]
+    tab = watch(press(tab, "train"), lambda job: job.over)
+    assert job_of(tab).trains.sharing == ("K=V",)
+    assert list(job_of(tab).snapshot.experiment.sharing) == ["QKV", "Q=K", "K=V"]
+    assert tab.session_state["lab"].previous is None
+
+
+def test_changed_settings_train_by_themselves_if_that_is_wanted():
+    """Not without the switch, nor what takes long; whatever page was open in between."""
+    tab = watch(press(visit_small(steps="30"), "train"), lambda job: job.over)
+    before = job_of(tab).id
+    for steps, trains in ((40, False), (20_000, False), (20, True), (10, True)):
+        tab.number_input(key="set_steps").set_value(steps)
+        show(tab)
+        assert (job_of(tab).id != before) == trains
+        if trains:
+            tab = watch(tab, lambda job: job.over)
+            assert job_of(tab).step == steps
+            turn_to(turn_to(tab, "guide"), "lab")
+        elif steps == 40:
+            tab.toggle(key="train_automatically").set_value(True)
+        assert tab.toggle(key="train_automatically").value
