@@ -36,6 +36,9 @@ REFUSED = (OSError, InvalidHandshake, InvalidMessage, ConnectionClosed, EOFError
 
 PAGES = ("", *"questions capacity attention asymmetry surgery similarity atlas guide runs".split())
 
+ELEMENT = f"$$ID-{'0' * 32}-"
+"""Beginning of the id of an element that no page has."""
+
 PATIENCE = 90.0
 """Seconds after which a page counts as not opened."""
 
@@ -65,7 +68,7 @@ def large_messages(draw):
     """Yield messages of up to a megabyte, some beyond the limit of one message."""
     text = "x" * draw.choice((100_000, 250_000, 950_000))
     while True:
-        yield rerun(widget_states={"widgets": [{"id": "large", "string_value": text}]})
+        yield rerun(widget_states={"widgets": [{"id": f"{ELEMENT}large", "string_value": text}]})
 
 
 def widget_states(draw):
@@ -80,7 +83,7 @@ def widget_states(draw):
 def forged_messages(draw):
     """Yield messages with forged values, and with pages, places and clocks that are odd."""
     while True:
-        names = dict.fromkeys((TYPED, f"$$ID-{'0' * 32}-capacity_x"), ("", (TYPED,)))
+        names = dict.fromkeys((f"{ELEMENT}{TYPED}", f"{ELEMENT}capacity_x"), ("", (TYPED,)))
         yield rerun(widget_states=forged_states(draw, names), **forged_run(draw))
 
 
@@ -378,7 +381,7 @@ def check_attack(attackers, seconds):
     told = f"calm: {before}, attacked: {attacked}, after: {after}"
     assert all(one.result() for one in under_way), told
     assert trainer.losses == [], told
-    assert attacked[2][0] <= 100, told
+    assert attacked[2][0] <= 100 * min(2, len(attackers)), told
     assert attacked[2][1] <= 1200, told  # all that may train at once
     # The training process shares its time fairly between addresses; pages come as before.
     n_training = {source for source, _, names in attackers if "looks_inside" in names}

@@ -166,5 +166,5 @@ def test_a_lab_ends_with_its_python_process():
 def test_a_dashboard_that_does_not_start_says_why(monkeypatch):
     """The error has the last line of its messages, which names the setting."""
     monkeypatch.setenv("ATTNKIT_MAX_STEPS", "many")
-    with pytest.raises(RuntimeError, match="ATTNKIT_MAX_STEPS.*'many'"):
+    with pytest.raises(RuntimeError, match=r"ATTNKIT_MAX_STEPS.*'many'"):
         ak.lab(open_browser=False)
