@@ -5,12 +5,10 @@ has imported and warmed up everything, so that a peak is what the experiment its
 """
 
 import json
-import os
 import random
 import re
-import signal
 import sys
-import traceback
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -103,38 +101,17 @@ def train(experiment, engine):
     return kept
 
 
-def measure(experiment, engine):
-    """Return estimate and peak of an experiment that is trained in a fork of this process."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(ours)
-        measured = {}
-        try:
-            signal.alarm(120)
-            measured = {"peak": peak(experiment, engine), "error": ""}
-        except BaseException as error:
-            measured = {"error": "".join(traceback.format_exception(error))[-2000:]}
-        finally:
-            os.write(theirs, json.dumps(measured).encode())
-            os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    measured = json.loads(text or '{"error": "no answer"}')
-    estimate = peak_megabytes(experiment, engine)
-    return {"text": experiment.to_text(), "engine": engine, "estimate": estimate, **measured}
-
-
-def peak(experiment, engine):
-    """Train, and return the largest resident memory above that before."""
+def measure(drawn):
+    """Return estimate and peak, the largest resident memory above that before, of a training."""
+    experiment, engine = drawn
     Path("/proc/self/clear_refs").write_text("5")  # the peak of resident memory begins anew
     before = status()
     train(experiment, engine)
     # Pages of files (libraries) count in the peak, too, and are no memory of the experiment.
     now = status()
-    return now["VmHWM"] - before["VmRSS"] - (now["RssFile"] - before["RssFile"])
+    peak = now["VmHWM"] - before["VmRSS"] - (now["RssFile"] - before["RssFile"])
+    estimate = peak_megabytes(experiment, engine)
+    return {"text": experiment.to_text(), "engine": engine, "estimate": estimate, "peak": peak}
 
 
 def status():
@@ -147,6 +124,7 @@ if __name__ == "__main__":
     n_experiments, seed = map(int, sys.argv[1:])
     engines, generator = ("kernel", "torch"), random.Random(seed)
     warm_up(engines)
-    for index in range(n_experiments):
-        measured = measure(draw(generator), engines[index % len(engines)])
-        sys.stdout.write(f"{json.dumps(measured)}\n")
+    drawn = [(draw(generator), engines[index % 2]) for index in range(n_experiments)]
+    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # a fork for each of them
+        for measured in pool.imap(measure, drawn, chunksize=1):
+            sys.stdout.write(f"{json.dumps(measured)}\n")
