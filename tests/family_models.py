@@ -1,13 +1,8 @@
-"""Small random models of every family of the library `transformers`, and where attention is.
-
-Families whose shapes have many settings have thirty models each, drawn once per family and index,
-so that a model that fails can be built again.
-"""
+"""Small random models of every family of the library `transformers`, and where attention is."""
 
 import ast
 import json
 import os
-import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +13,7 @@ from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.safetensors_file import open_safetensors
 from attnkit.realmodels.sources import find_files
 
-D_VOCAB, N_DRAWN = 23, 30
+D_VOCAB = 23
 
 
 @dataclass(frozen=True)
@@ -85,8 +80,6 @@ def opened(folder):
     return hugging_face_layers(open_safetensors(find_files(str(folder))), config)
 
 
-# families whose settings are written down
-
 _STYLES = {
     "bert": settings(
         "hidden_size=21 num_hidden_layers=3 num_attention_heads=3 intermediate_size=5 "
@@ -111,8 +104,17 @@ _STYLES = {
         "max_position_embeddings=31 pad_token_id=0"
     ),
     "distilbert": settings("dim=21 n_layers=3 n_heads=3 hidden_dim=5"),
+    "latent": settings(
+        "hidden_size=20 num_hidden_layers=2 num_attention_heads=2 num_key_value_heads=2 "
+        "q_lora_rank=5 kv_lora_rank=4 qk_nope_head_dim=6 qk_rope_head_dim=4 v_head_dim=7 "
+        "first_k_dense_replace=2 mlp_layer_types=['dense','dense'] moe_intermediate_size=6 "
+        "intermediate_size=6 max_position_embeddings=64 pad_token_id=0 attention_bias=True"
+    ),
+    "falcon": settings(
+        "hidden_size=24 num_hidden_layers=2 num_attention_heads=6 num_kv_heads=None "
+        "ffn_hidden_size=6 max_position_embeddings=64 new_decoder_architecture=False"
+    ),
 }
-"""Settings of the configurations of each style."""
 
 _KINDS = {
     "bert": {"encoder": r"attention\.self"},
@@ -130,13 +132,15 @@ _KINDS = {
     "gpt2": {"causal": r"\.attn"},
     "opt": {"causal": "self_attn"},
     "distilbert": {"encoder": r"\.attention"},
+    "latent": {"causal": "self_attn"},
+    "falcon": {"causal": "self_attention"},
 }
 _BOTH = {"cross": r"\.crossattention\.self", "causal": r"\.attention\.self"}
 _ENCODER = {"encoder": "self_attn"}
 
 
 def _model(style, name, family, kinds=None, pre_norm=None, **given):
-    pre_norm = style in ("llama", "t5", "gpt2", "opt") if pre_norm is None else pre_norm
+    pre_norm = style not in ("bert", "pair", "distilbert") if pre_norm is None else pre_norm
     own = {"vocab_size": D_VOCAB} | _STYLES[style] | given
     return Case(name, own, kinds or _KINDS[style], family, pre_norm)
 
@@ -186,6 +190,15 @@ _SOUND = settings(
     "num_mel_bins=5 max_source_positions=13 max_target_positions=31 bos_token_id=1 eos_token_id=2 "
     "suppress_tokens=None begin_suppress_tokens=None"
 )
+_GEMMA_4 = {"layer_types": ["sliding_attention", "full_attention"] * 2} | settings(
+    "num_hidden_layers=4 global_head_dim=16 attention_k_eq_v=True num_global_key_value_heads=1 "
+    "num_kv_shared_layers=2 vocab_size_per_layer_input=23 hidden_size_per_layer_input=4 "
+    "sliding_window=4"
+)
+_TURNED = rope(
+    "yarn", factor=32.0, beta_fast=4.0, original_max_position_embeddings=16, truncate=False
+)
+_OSS = {"sliding_window": 4, "attention_bias": True, **_TURNED}
 _DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 
 _PLAIN = {
@@ -213,7 +226,7 @@ _ALIKE = (
 )
 """Families whose layout and rules are those of another one."""
 
-_WRITTEN = [
+_MODELS = [
     *(
         _model(style, *pair.split(":"))
         for style, names in _PLAIN.items()
@@ -287,157 +300,32 @@ _WRITTEN = [
     _model("llama", "Qwen3VLMoeTextModel", "qwen3_vl_moe_text", **_FIVE, **_MOE),
     _model("llama", "Qwen3_5TextModel", "qwen3_5_text", **_FIVE, **_LINEAR),
     _model("llama", "Qwen3_5MoeTextModel", "qwen3_5_moe_text", **_FIVE, **_LINEAR, **_MOE),
+    _model("llama", "Gemma4ForCausalLM", "gemma4_text", **_GEMMA_4),
+    _model("llama", "Gemma4TextModel", "gemma4_text", _ENCODER, **_GEMMA_4 | {
+        "attention_k_eq_v": False, "num_kv_shared_layers": 0, "attention_bias": True,
+        "use_bidirectional_attention": "all"}),
+    _model("llama", "Gemma4UnifiedForCausalLM", "gemma4_unified_text", **_GEMMA_4),
+    _model("llama", "GptOssModel", "gpt_oss", **_MOE | _OSS),
+    _model("llama", "GptOssForCausalLM", "gpt_oss", **_MOE | _OSS | {"attention_bias": False}),
+    _model("latent", "DeepseekV2Model", "deepseek_v2", q_lora_rank=None, **rope("default")),
+    _model("latent", "DeepseekV2ForCausalLM", "deepseek_v2", attention_bias=False, **_TURNED),
+    _model("latent", "DeepseekV3ForCausalLM", "deepseek_v3", **_TURNED),
+    _model("latent", "Glm4MoeLiteModel", "glm4_moe_lite", **rope("default")),
+    _model("latent", "MiniCPM3Model", "minicpm3", **_TURNED),
+    _model("latent", "YoutuForCausalLM", "youtu", **rope("default")),
+    _model("falcon", "FalconModel", "falcon", multi_query=False, alibi=True, bias=True),
+    _model("falcon", "FalconModel", "falcon", multi_query=True, parallel_attn=False),
+    _model("falcon", "FalconForCausalLM", "falcon", num_kv_heads=2, new_decoder_architecture=True),
+    Case("GPTJModel", settings("vocab_size=23 n_embd=24 n_layer=2 n_head=3 n_inner=6 rotary_dim=4"),
+         _KINDS["gpt2"], "gptj", pre_norm=True),
+    Case("BloomModel", settings("vocab_size=23 hidden_size=24 n_layer=2 n_head=3"),
+         _KINDS["falcon"], "bloom", pre_norm=True),
+    Case("MptModel", settings("vocab_size=23 d_model=24 n_layers=2 n_heads=3 max_seq_len=64")
+         | {"attn_config": {"clip_qkv": 0.5}}, _KINDS["gpt2"], "mpt", pre_norm=True),
 ]  # fmt: skip
 
-# families whose settings are drawn
-
-
-def _grouped(pick):
-    """Return numbers of query heads and of key and value heads."""
-    n_kv_heads = pick([1, 2, 3])
-    return n_kv_heads * pick([1, 2, 3]), n_kv_heads
-
-
-def _sizes(pick):
-    n_heads, n_kv_heads = _grouped(pick)
-    return {
-        "hidden_size": pick([12, 20, 28]), "num_hidden_layers": pick([1, 2, 3]),
-        "num_attention_heads": n_heads, "num_key_value_heads": n_kv_heads,
-        "head_dim": pick([2, 4, 6, 10]), "intermediate_size": 8, "max_position_embeddings": 64,
-        "pad_token_id": 0,
-    }  # fmt: skip
-
-
-def _positions(pick):
-    """Return the settings of RoPE, half of them with YaRN."""
-    yarn = {
-        "rope_type": "yarn", "rope_theta": pick([100.0, 1e4, 150_000.0]),
-        "factor": pick([2.0, 32.0]), "beta_fast": pick([4.0, 32.0]),
-        "original_max_position_embeddings": pick([16, 64, 4096]), "truncate": pick([True, False]),
-    }  # fmt: skip
-    return pick([{"rope_type": "default", "rope_theta": 77.0}, yarn])
-
-
-def _gemma4(pick, index):
-    """Wide heads in global layers, with or without W_V, and reused keys."""
-    kinds = ["sliding_attention", "full_attention"]
-    layer_types = [*kinds, *(pick(kinds) for _ in range(pick([0, 1, 2]))), "full_attention"]
-    sizes = _sizes(pick)
-    return sizes | {
-        "num_hidden_layers": len(layer_types), "layer_types": layer_types,
-        "global_head_dim": pick([8, 16, 24]), "attention_k_eq_v": pick([True, True, False]),
-        "num_global_key_value_heads": pick([None, 1, sizes["num_attention_heads"]]),
-        "num_kv_shared_layers": pick([0, 0, 1, len(layer_types) - 2]),
-        "attention_bias": pick([True, False]), "vocab_size_per_layer_input": D_VOCAB,
-        "hidden_size_per_layer_input": 4, "sliding_window": 4,
-        **({"use_bidirectional_attention": "all"} if index == 2 else {}),
-    }  # fmt: skip
-
-
-def _gpt_oss(pick, _):
-    """Learned sinks, with or without biases and YaRN."""
-    return _sizes(pick) | {
-        "num_local_experts": 2, "num_experts_per_tok": 1, "attention_bias": pick([True, False]),
-        "sliding_window": 4, "rope_parameters": _positions(pick),
-    }  # fmt: skip
-
-
-def _latent(pick, _):
-    """Latent attention: five widths, queries in one step or two, biases."""
-    n_heads, n_layers = pick([1, 2, 3, 5]), pick([1, 2, 3])
-    return {
-        "hidden_size": n_heads * pick([6, 10]), "num_hidden_layers": n_layers,
-        "first_k_dense_replace": n_layers, "num_attention_heads": n_heads,
-        "num_key_value_heads": n_heads, "q_lora_rank": pick([None, 5, 7]),
-        "kv_lora_rank": pick([4, 12]), "qk_nope_head_dim": pick([2, 6, 10]),
-        "qk_rope_head_dim": pick([2, 4, 8]), "v_head_dim": pick([2, 6, 7]),
-        "attention_bias": pick([True, False]), "moe_intermediate_size": 6, "pad_token_id": 0,
-        "mlp_layer_types": ["dense"] * n_layers, "rope_parameters": _positions(pick),
-        "intermediate_size": 6, "max_position_embeddings": 64,
-    }  # fmt: skip
-
-
-def _falcon(pick, index):
-    """One of its architectures, with rotary positions or ALiBi."""
-    n_heads, n_kv_heads = _grouped(pick)
-    new = index % 2 == 1
-    return {
-        "hidden_size": n_heads * pick([2, 4, 6]), "num_hidden_layers": pick([1, 2, 3]),
-        "num_attention_heads": n_heads, "new_decoder_architecture": new,
-        "num_kv_heads": n_kv_heads if new else None,
-        "num_ln_in_parallel_attn": (None, 1, 2)[index // 2 % 3] if new else None,
-        "multi_query": pick([True, False]), "parallel_attn": new or pick([True, False]),
-        "bias": pick([True, False]), "alibi": pick([True, False, False]), "ffn_hidden_size": 6,
-        "max_position_embeddings": 64,
-    }  # fmt: skip
-
-
-def _equal_heads(width, layers, heads, **further):
-    """Return a drawer of models whose heads fill the width; `further` are draws, too."""
-
-    def drawn(pick, _):
-        n_heads, d_head = pick([1, 2, 3, 5]), pick([2, 4, 6])
-        own = {width: n_heads * d_head, layers: pick([1, 2, 3]), heads: n_heads}
-        return own | {name: draw(pick, d_head) for name, draw in further.items()}
-
-    return drawn
-
-
-_gptj = _equal_heads(
-    "n_embd", "n_layer", "n_head", n_inner=lambda *_: 6, n_positions=lambda *_: 64,
-    rotary_dim=lambda pick, d_head: pick([2, d_head]),
-)  # fmt: skip
-_mpt = _equal_heads(
-    "d_model", "n_layers", "n_heads", max_seq_len=lambda *_: 64,
-    attn_config=lambda pick, _: {"clip_qkv": pick([None, 0.5, 6.0])},
-)  # fmt: skip
-
-DRAWN = {
-    "gemma4_text": ("Gemma4", _gemma4, "self_attn"),
-    "gemma4_unified_text": ("Gemma4Unified", _gemma4, "self_attn"),
-    "gpt_oss": ("GptOss", _gpt_oss, "self_attn"),
-    "deepseek_v2": ("DeepseekV2", _latent, "self_attn"),
-    "deepseek_v3": ("DeepseekV3", _latent, "self_attn"),
-    "glm4_moe_lite": ("Glm4MoeLite", _latent, "self_attn"),
-    "minicpm3": ("MiniCPM3", _latent, "self_attn"),
-    "youtu": ("Youtu", _latent, "self_attn"),
-    "falcon": ("Falcon", _falcon, "self_attention"),
-    "gptj": ("GPTJ", _gptj, r"\.attn"),
-    "bloom": ("Bloom", _equal_heads("hidden_size", "n_layer", "n_head"), "self_attention"),
-    "mpt": ("Mpt", _mpt, r"\.attn"),
-}
-"""Start of the names of a family's classes, what draws settings, and where attention is."""
-
-
-def _drawn(family, index):
-    pick = random.Random(f"{family} {index}").choice
-    start, draw, attention = DRAWN[family]
-    name = start + pick(["ForCausalLM", "TextModel" if start.startswith("Gemma4") else "Model"])
-    given = {"vocab_size": D_VOCAB, **draw(pick, index)}
-    kind = "encoder" if "use_bidirectional_attention" in given else "causal"
-    return Case(name, given, {kind: attention}, family, pre_norm=True)
-
-
 CASES = {}
-for _one in _WRITTEN:
+for _one in _MODELS:
     _n = sum(case.name == _one.name for case in CASES.values())
     CASES[f"{_one.name} {_n + 1}" if _n else _one.name] = _one
-CASES |= {f"{family}-{i}": _drawn(family, i) for family in DRAWN for i in range(N_DRAWN)}
-"""Models by the name of their class and a number, or by family and index."""
-
-DAY = {
-    "BertModel", "BertLMHeadModel", "MegatronBertModel", "DebertaV2Model", "AlbertForMaskedLM",
-    "ModernBertModel", "DistilBertModel", "MPNetModel", "NomicBertModel", "LlamaForCausalLM",
-    "LlamaModel", "LlamaModel 2", "Qwen2Model", "GemmaForCausalLM", "Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "GPT2LMHeadModel", "GPTBigCodeModel",
-    "GPTBigCodeModel 2", "GPTNeoXForCausalLM", "Phi3Model", "PhiModel", "CohereModel",
-    "Cohere2Model", "Exaone4Model", "Glm4Model", "Lfm2Model", "Llama4ForCausalLM", "NemotronModel",
-    "Olmo2Model", "Olmo3Model 2", "SmolLM3Model", "StableLmModel", "Qwen3NextModel",
-    "OPTForCausalLM", "OPTForCausalLM 2", "OPTForCausalLM 3", "T5ForConditionalGeneration",
-    "MBartModel", "MarianMTModel", "WhisperForConditionalGeneration",
-    *(f"{name}-{i}" for name in DRAWN for i in (0, 1)), "gemma4_text-2", "gemma4_text-10",
-}  # fmt: skip
-"""Those that are compared by day: every shape and rule once."""
-
-OWN_TESTS = {"deepseek_v4", "qwen2_vl", "qwen2_5_vl", "reformer"}
-"""Families with tests of their own."""
+"""Models by the name of their class, and a number where it is not the first one."""

@@ -1,8 +1,8 @@
 """Small model files of every format, and where the numbers of their headers stand.
 
 The writers are as short as the formats and share nothing with the readers. A written file knows
-where each number of its header is, so that it can be made false. That of Marian follows its source:
-`saveItems` in src/common/binary.cpp, `packAndSave` in src/tensors/cpu/expression_graph_packable.h.
+where each number of its header is, so that it can be made false.
+That of Marian follows its source, `saveItems` in src/common/binary.cpp.
 """
 
 import io
@@ -256,7 +256,6 @@ def ctranslate2_file(sizes, rows, aliases=None, **instead):
 # Marian
 
 FLOAT32, INT8 = 0x404, 0x101
-INTGEMM8, INTGEMM16 = 0x4101, 0x4102
 
 OPTIONS = {
     "type": "transformer", "dim-emb": 42, "dim-vocabs": [61, 61], "enc-depth": 2, "dec-depth": 2,
@@ -295,13 +294,6 @@ def transformer(d_model=42, d_ffn=37, *, depth=2, suffix=""):
     return {name: draw(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def numbers_and_multiplier(weight, number):
-    """Return the integers that Marian stores for a weight, and what it multiplied it by."""
-    is_byte = number % 256 == 1
-    multiplier = np.float32(127 / np.abs(weight).max()) if is_byte else np.float32(1024)
-    return np.rint(weight * multiplier).astype("<i1" if is_byte else "<i2"), multiplier
-
-
 def with_configuration(tensors, text):
     """Return the tensors and that of a configuration, which ends with a zero; None for none."""
     raw = text.encode() if isinstance(text, str) else text
@@ -309,31 +301,17 @@ def with_configuration(tensors, text):
     return {**tensors, **special}
 
 
-def bin_file(tensors, text=None, *, number=FLOAT32, alignment=256, claims=None):
-    """Write a *.bin of Marian.
-
-    Args:
-        number: Number of the type of all weights `_W…` and `Wemb`; other tensors are float32.
-        alignment: Bytes to which every tensor's data is filled up; the configuration's is not.
-        claims: False entries of a tensor's header: name, number; `raw` replaces its bytes.
-    """
+def bin_file(tensors, text=None):
+    """Write a *.bin of Marian, in which every tensor's data is filled up to 256 bytes."""
     out, held, names, data = Writer(), with_configuration(tensors, text), b"", b""
     out.number("version", "Q", 1)
     out.number("tensors", "Q", len(held))
     for name, value in held.items():
-        claimed = (claims or {}).get(name, {})
-        is_weight = name.find("_W") in (len(name) - 3, len(name) - 2) or name == "Wemb"
-        kind = INT8 if value.dtype == np.int8 else number if is_weight else FLOAT32
+        kind, said = INT8 if value.dtype == np.int8 else FLOAT32, name.encode() + b"\0"
         raw = value.tobytes()
-        if kind not in (INT8, FLOAT32):
-            numbers, multiplier = numbers_and_multiplier(value, kind)
-            ordered = numbers if "Wemb" in name else np.ascontiguousarray(numbers.T)
-            raw = ordered.tobytes() + struct.pack("<f", multiplier)
-        raw = claimed.get("raw", raw)
-        raw += b"\xaa" * (-len(raw) % alignment if value.dtype != np.int8 else 0)
-        said = claimed.get("name", name.encode() + b"\0")
+        raw += b"\xaa" * (-len(raw) % 256 if kind == FLOAT32 else 0)
         out.number(f"{name} name", "Q", len(said))
-        out.number(f"{name} type", "Q", claimed.get("number", kind))
+        out.number(f"{name} type", "Q", kind)
         out.number(f"{name} rank", "Q", value.ndim)
         out.number(f"{name} size", "Q", len(raw))
         names, data = names + said, data + raw

@@ -1,10 +1,12 @@
 """Models of the library as GGUF and as model.bin: read as the library's own file of them is.
 
 GGUF is written as llama.cpp's converter does, with its package; a model.bin by CTranslate2's own.
+Marian's files are compared with what CTranslate2's converter reads in them.
 """
 
 import json
 import re
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,23 +14,24 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from ctranslate2.converters import TransformersConverter
-from ctranslate2.specs import TransformerDecoderModelSpec
-from family_models import CASES, D_VOCAB, DAY, Case, built, opened, settings
+from ctranslate2.converters import MarianConverter, TransformersConverter
+from family_models import CASES, D_VOCAB, Case, built, opened, settings
+from model_files import bin_file, configuration, npz_file, transformer
 
-from attnkit.realmodels.base import per_head
+from attnkit.realmodels.base import Kind, per_head
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
 from attnkit.realmodels.errors import CONVERT, Unreadable
 from attnkit.realmodels.gguf_file import gguf_model, open_gguf
+from attnkit.realmodels.marian_file import marian_model
+from attnkit.realmodels.notes import REPEATED
+from attnkit.realmodels.sources import open_model
 
 N_TOKENS = 11
 
 # GGUF
 
-SHUFFLED = ("llama", "smollm3", "granite", "mistral3", "olmo")
-GROUPED_ROWS = ("bloom", "falcon", "gptneox")
-SHIFTED = ("gemma", "gemma2", "gemma3", "gemma-embedding", "qwen3next")
-"""Architectures whose rows the converter shuffles or sorts, and to whose norms it adds 1."""
+SHUFFLED, SHIFTED = ("llama", "mistral3"), ("gemma", "gemma2", "gemma3")
+"""Architectures whose rows the converter shuffles, and to whose norms it adds 1."""
 
 
 def as_converted(arch, name, rows, n_heads, n_kv_heads):
@@ -36,9 +39,8 @@ def as_converted(arch, name, rows, n_heads, n_kv_heads):
     if arch in SHUFFLED and ("q_proj" in name or "k_proj" in name):
         n = n_heads if "q_proj" in name else n_kv_heads
         rows = rows.reshape(n, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
-    if arch in GROUPED_ROWS and "query_key_value" in name:
-        groups = rows.reshape(n_kv_heads, n_heads // n_kv_heads + 2, -1, *rows.shape[1:])
-        parts = groups[:, :-2], groups[:, -2], groups[:, -1]
+    if arch == "gptneox" and "query_key_value" in name:
+        parts = rows.reshape(n_heads, 3, -1, *rows.shape[1:]).swapaxes(0, 1)
         rows = np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in parts])
     if arch == "gpt2" and "h." in name:
         rows = rows.T
@@ -78,7 +80,7 @@ def header_of(config):
     return keys
 
 
-def write_gguf(path, model, arch, quantised=None, extra=None, without="nothing", **keys):
+def write_gguf(path, model, arch, quantised=None, extra=None, **keys):
     """Write a model; keys of the header and tensors are derived from it, or given."""
     keys = header_of(model.config) | keys
     told = keys["attention.head_count_kv"]
@@ -92,17 +94,10 @@ def write_gguf(path, model, arch, quantised=None, extra=None, without="nothing",
     enum = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[arch]
     names = gguf.get_tensor_name_map(enum, model.config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
-        mapped = next(
-            (
-                found
-                for start in ("", "model.", "transformer.", "bert.", "gpt_neox.")
-                if (found := names.get_name(start + name, (".weight", ".bias")))
-            ),
-            without,
-        )
-        if mapped.endswith(without) or (
-            mapped == "output.weight" and model.config.tie_word_embeddings
-        ):
+        starts = ("", "model.", "transformer.", "bert.", "gpt_neox.")
+        found = (names.get_name(start + name, (".weight", ".bias")) for start in starts)
+        mapped = next(filter(None, found), None)
+        if mapped is None or (mapped == "output.weight" and model.config.tie_word_embeddings):
             continue
         rows = as_converted(arch, name, tensor.numpy(), *heads)
         if quantised is not None and rows.ndim == 2 and "attn" in mapped:
@@ -123,87 +118,17 @@ def finished(writer, path):
     return path
 
 
-_OF_GEMMA_4 = "num_key_value_heads", "global_head_dim", "head_dim"
-
-
-def beside(arch, model, name):
-    """Return tensors that the converter makes anew, the end of those that they replace, and keys.
-
-    Newer files of DeepSeek have the second step of keys and of values apart; Gemma 4 rotates a
-    quarter of the dimensions of wide heads, and Nomic's three matrices are one.
-    """
-    config, extra, without, keys = model.config, {}, "nothing", {}
-    has_own = arch in ("deepseek2", "nomic-bert")
-    layers = [one.self_attn for one in model.base_model.layers] if has_own else []
-    if arch == "deepseek2":
-        plain, turned, wide = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
-        latent = config.kv_lora_rank
-        keys = {
-            "attention.key_length": latent + turned, "attention.value_length": latent,
-            "attention.key_length_mla": plain + turned, "attention.value_length_mla": wide,
-            "attention.kv_lora_rank": latent, "attention.q_lora_rank": config.q_lora_rank,
-            "attention.head_count_kv": 1, "rope.dimension_count": turned,
-        }  # fmt: skip
-        keys = {key: value for key, value in keys.items() if value is not None}
-        if name.endswith("1"):
-            without = "attn_kv_b.weight"
-            for i, own in enumerate(layers):
-                rows = own.kv_b_proj.weight.detach().numpy().reshape(-1, plain + wide, latent)
-                parts = ("k_b", rows[:, :plain].swapaxes(1, 2)), ("v_b", rows[:, plain:])
-                extra |= {f"blk.{i}.attn_{part}.weight": w for part, w in parts}
-    elif arch == "gemma4":
-        given = CASES[name].settings  # the configuration does not keep all of it
-        own, n_dims, width = (given[field] for field in _OF_GEMMA_4)
-        full = given["num_global_key_value_heads"] if given["attention_k_eq_v"] else None
-        n_turned = int(n_dims * 0.25) // 2
-        factors = [1.0] * n_turned + [1e30] * (n_dims // 2 - n_turned)
-        extra = {"rope_freqs.weight": np.float32(factors)}
-        is_local = [kind == "sliding_attention" for kind in given["layer_types"]]
-        keys = {
-            "attention.key_length": n_dims, "attention.key_length_swa": width,
-            "rope.dimension_count": n_dims, "rope.dimension_count_swa": width,
-            "attention.head_count_kv": [own if local else full or own for local in is_local],
-            "attention.shared_kv_layers": given["num_kv_shared_layers"],
-            "attention.sliding_window_pattern": is_local,
-        }  # fmt: skip
-    elif arch == "nomic-bert":
-        for i, own in enumerate(layers):
-            three = [getattr(own, f"{part}_proj").weight.detach().numpy() for part in "qkv"]
-            extra[f"blk.{i}.attn_qkv.weight"] = np.concatenate(three)
-    elif arch == "lfm2":
-        kinds = config.layer_types
-        n = config.num_key_value_heads
-        keys = {"attention.head_count_kv": [n * (kind == "full_attention") for kind in kinds]}
-    elif arch == "falcon":
-        keys = {"attention.head_count_kv": config.num_kv_heads}
-    elif arch == "starcoder":
-        keys = {"attention.head_count_kv": 1}
-    elif arch == "modern-bert":
-        keys = {"attention.sliding_window_pattern": 3}
-    return extra, without, keys
-
-
-GGUF = dict(
-    pair.split(":")[::-1]
-    for pair in (
-        "llama:LlamaForCausalLM llama:LlamaModel qwen2:Qwen2Model qwen3:Qwen3ForCausalLM "
-        "gemma:GemmaForCausalLM gemma2:Gemma2Model gemma3:Gemma3ForCausalLM phi3:Phi3Model "
-        "gpt2:GPT2Model qwen3moe:Qwen3MoeModel qwen2moe:Qwen2MoeModel gpt-oss:gpt_oss-1 "
-        "olmo2:Olmo2Model smollm3:SmolLM3Model granite:GraniteModel glm4:Glm4Model "
-        "mistral3:Ministral3ForCausalLM starcoder2:Starcoder2Model falcon:falcon-1 "
-        "deepseek2:deepseek_v2-0 deepseek2:deepseek_v2-1 gptneox:GPTNeoXModel "
-        "modern-bert:ModernBertModel gemma-embedding:Gemma3TextModel phi2:PhiModel "
-        "stablelm:StableLmModel gemma4:gemma4_text-10 qwen2vl:Qwen2VLTextModel "
-        "qwen3next:Qwen3NextModel lfm2:Lfm2Model llama4:Llama4ForCausalLM cohere2:Cohere2Model "
-        "command-r:CohereModel olmo:OlmoModel bloom:bloom-0 starcoder:GPTBigCodeModel mpt:mpt-0 "
-        "bert:BertModel nomic-bert:NomicBertModel t5:T5ForConditionalGeneration"
-    ).split()
-)
+GGUF = {
+    "LlamaForCausalLM": "llama", "LlamaModel": "llama", "Qwen2Model": "qwen2",
+    "Qwen3ForCausalLM": "qwen3", "GemmaForCausalLM": "gemma", "Gemma2Model": "gemma2",
+    "Gemma3ForCausalLM": "gemma3", "Phi3Model": "phi3", "GPT2Model": "gpt2",
+    "Qwen3MoeModel": "qwen3moe", "GptOssModel": "gpt-oss", "Olmo2Model": "olmo2",
+    "GPTNeoXModel": "gptneox", "Ministral3ForCausalLM": "mistral3", "StableLmModel": "stablelm",
+    "BertModel": "bert", "T5ForConditionalGeneration": "t5",
+}  # fmt: skip
 CTRANSLATE2 = {
-    "LlamaForCausalLM": "decoder", "LlamaModel": "decoder", "Qwen3ForCausalLM": "decoder",
-    "GemmaForCausalLM": "decoder", "GPT2Model": "decoder", "gptj-0": "decoder",
-    "BertModel": "encoder", "DistilBertModel": "encoder", "MarianMTModel": "encoder-decoder",
-    "BartForConditionalGeneration": "encoder-decoder",
+    "LlamaForCausalLM": "decoder", "GPT2Model": "decoder", "GPTJModel": "decoder",
+    "BertModel": "encoder", "MarianMTModel": "encoder-decoder",
     "WhisperForConditionalGeneration": "whisper", "T5ForConditionalGeneration": "encoder-decoder",
 }  # fmt: skip
 """Architecture of GGUF and family of CTranslate2, by models of the library."""
@@ -271,28 +196,18 @@ def assert_same_layers(ours, theirs):
             np.testing.assert_allclose([] if a is None else a, [] if b is None else b, rtol=1e-5)
 
 
-NIGHT = set(GGUF) - DAY - {"GPT2Model"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.long] if name in NIGHT else [])
-        for name in dict.fromkeys([*GGUF, *CTRANSLATE2])
-    ],
-)
+@pytest.mark.parametrize("name", dict.fromkeys([*GGUF, *CTRANSLATE2]))
 def test_other_formats_are_read_as_the_librarys_own_file(tmp_path, name):
     """Heads, positions, biases, gains and notes are those that the other reader finds."""
     case = CASES[name]
-    if name in ("MarianMTModel", "BartForConditionalGeneration"):  # its sides are alike
+    if name == "MarianMTModel":  # its sides are alike
         case = replace(case, settings=case.settings | {"decoder_attention_heads": 3})
     model = built(case, tmp_path)
     _, theirs, notes = opened(tmp_path)
     found = []
     if arch := GGUF.get(name):
-        extra, without, keys = beside(arch, model, name)
         path = tmp_path / "tiny-F16.gguf"
-        write_gguf(path, model, arch, extra=extra, without=without, **keys)
+        write_gguf(path, model, arch)
         found.append(gguf_model(path))
         assert (found[-1].name, found[-1].family, found[-1].format) == ("tiny", arch, "GGUF")
     if family := CTRANSLATE2.get(name):
@@ -339,7 +254,7 @@ def test_the_header_of_gguf_is_read(tmp_path):
         assert any("distance 0" in note for note in read.notes)
 
 
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "BF16"])
+@pytest.mark.parametrize("name", ["Q4_1", "BF16"])
 def test_quantised_weights_of_gguf_are_those_its_package_makes(tmp_path, name):
     """Value for value; a note says so, but for the halves of single precision."""
     quantised = gguf.GGMLQuantizationType[name]
@@ -357,7 +272,7 @@ def test_quantised_weights_of_gguf_are_those_its_package_makes(tmp_path, name):
     assert any(name in note for note in read.notes) == (name != "BF16")
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int16", "float16", "bfloat16"])
+@pytest.mark.parametrize("quantization", ["int8", "int16", "bfloat16"])
 def test_rounded_weights_of_a_model_bin_are_near_the_librarys(tmp_path, quantization):
     """Whole numbers are divided by the scale of their row, and a note says that they are whole.
 
@@ -376,7 +291,6 @@ def test_rounded_weights_of_a_model_bin_are_near_the_librarys(tmp_path, quantiza
         step = {
             "int8": scale / 127,
             "int16": scale.max() / 2**10,
-            "float16": np.abs(rows) * 2**-10 + 2**-24,
             "bfloat16": np.abs(rows) * 2**-7,
         }[quantization]
         read = layer.read()
@@ -389,7 +303,7 @@ def test_rounded_weights_of_a_model_bin_are_near_the_librarys(tmp_path, quantiza
 
 
 def test_what_is_not_read_is_refused_with_what_to_do(tmp_path):
-    """Pickles, which are never opened, other versions and architectures, and no attention."""
+    """Pickles, which are never opened, other versions and architectures."""
     path = tmp_path / "model.bin"
     for start in (b"PK\x03\x04zip", b"\x80\x02}q\x00.", b"(lp0\n.", b"cposix\n"):
         path.write_bytes(start + bytes(97))
@@ -399,15 +313,103 @@ def test_what_is_not_read_is_refused_with_what_to_do(tmp_path):
         path.write_bytes(version.to_bytes(4, "little") + bytes(97))
         with pytest.raises(Unreadable, match=f"version {version}, .*convert"):
             open_ctranslate2(path)
-    spec = TransformerDecoderModelSpec.from_config(0, 3)
-    spec.decoder.embeddings.weight = spec.decoder.projection.weight = np.ones((5, 7), np.float32)
-    spec.decoder.layer_norm.gamma = spec.decoder.layer_norm.beta = np.ones(7, np.float32)
-    spec.register_vocabulary([f"word{i}" for i in range(5)])
-    spec.validate()
-    spec.save(str(tmp_path))
-    with pytest.raises(Unreadable, match=r"no attention by name.*'decoder/"):
-        ctranslate2_model(path)
     writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "mamba")
     writer.add_tensor("blk.0.attn_q.weight", np.ones((3, 5), np.float32))
     with pytest.raises(Unreadable, match=r"'mamba'.* llama, "):
         gguf_model(finished(writer, tmp_path / "tiny.gguf"))
+
+
+# Marian
+
+WHOLE = transformer()
+PRE_NORM = {
+    "transformer_preprocess": "n",
+    "transformer_postprocess": "da",
+    "transformer_postprocess_top": "n",
+}
+
+
+def written(path, tensors=WHOLE, options=None):
+    """Write a model file with these tensors and options, and return its path."""
+    text = configuration(**(options or {}))
+    write = npz_file if path.suffix == ".npz" else bin_file
+    path.write_bytes(write(tensors, text).data)
+    return path
+
+
+def without(*parts):
+    """Return the tensors of the usual model whose names do not hold a part."""
+    return {n: value for n, value in WHOLE.items() if not any(part in n for part in parts)}
+
+
+@pytest.mark.parametrize("options", [{}, PRE_NORM])
+def test_ctranslate2_converts_the_same_layers(tmp_path, options):
+    """The converter of CTranslate2, by others, finds the same weights, biases and gains."""
+    tensors = transformer(suffix="_pre" if options else "")
+    path = written(tmp_path / "model.npz", tensors, options)
+    vocabulary = tmp_path / "vocab.yml"
+    vocabulary.write_text("".join(f"word{i}: {i}\n" for i in range(61)))
+    MarianConverter(str(path), [str(vocabulary)] * 2).convert(str(tmp_path / "converted"))
+    theirs = ctranslate2_model(tmp_path / "converted" / "model.bin").layers
+    ours = marian_model(path).layers
+    assert [(one.kind, one.n_heads) for one in ours] == [(one.kind, one.n_heads) for one in theirs]
+    for our_layer, their_layer in zip(ours, theirs, strict=True):
+        our, their = our_layer.read(), their_layer.read()
+        assert (our.gain_q is not None) == bool(options)
+        for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "gain_q", "gain_kv"):
+            np.testing.assert_array_equal(getattr(our, name), getattr(their, name), name)
+
+
+def test_layers_that_a_model_has_not_are_not_shown(tmp_path):
+    """Recurrent and averaging decoders, tied layers, pooling and language models say so."""
+    no_self = without("decoder_l1_self", "decoder_l2_self")
+    recurrent = no_self | {"decoder_l1_rnn_W": np.ones((42, 42))}
+    for tensors, options, kinds, note in (
+        (recurrent, {"transformer_decoder_autoreg": "rnn"}, "eexx", "recurrent unit"),
+        (no_self, {"transformer_decoder_autoreg": "average-attention"}, "eexx", "averages"),
+        (without("decoder_l2"), {"transformer_tied_layers": [1, 1]}, "eecx", REPEATED),
+        (without("context"), {"transformer_pool": True}, "eecc", ""),
+        (without("encoder", "context"), {"type": "lm-transformer", "enc_depth": None}, "cc", ""),
+    ):
+        model = marian_model(written(tmp_path / "model.bin", tensors, options))
+        letters = {Kind.ENCODER: "e", Kind.CAUSAL: "c", Kind.CROSS: "x"}
+        assert "".join(letters[layer.kind] for layer in model.layers) == kinds
+        assert [note in one for one in model.notes] == ([True] if note else [])
+
+
+def test_a_wrong_option_is_named(tmp_path):
+    """The message names the option or tensor, its value and what is allowed."""
+    for options, words in (
+        ({"type": "s2s"}, "type is 's2s'"),
+        ({"transformer_heads": None}, "transformer-heads is missing"),
+        ({"transformer_heads": 5}, "(42, 40) (5 heads"),
+        ({"transformer_tied_layers": [1, 3]}, "is [1, 3]"),
+        ({"transformer_preprocess": "n"}, "'encoder_l1_self_Wo_ln_scale_pre'"),
+        ({"enc_depth": 3}, "'encoder_l3_self'"),
+        ({"dec_depth": 1}, "'decoder_l2_context', 'decoder_l2_self'"),
+    ):
+        with pytest.raises(Unreadable) as caught:
+            marian_model(written(tmp_path / "model.bin", options=options)).layers[0].read()
+        assert words in str(caught.value)
+        assert str(caught.value).startswith("model.bin")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_found_under_any_name(tmp_path):
+    """A file, or the folder with it, is one model; where none is clear, what is there is named."""
+    for i, name in enumerate(("model.enfr.intgemm.alphas.bin", "model.bin", "best-bleu.npz")):
+        folder = tmp_path / str(i) / "enfr"
+        folder.mkdir(parents=True)
+        path = written(folder / name)
+        (folder / "lex.50.50.enfr.s2t.bin").write_bytes(struct.pack("<Q", 0xF11A48D5013417F5))
+        np.savez(folder / "model.npz.optimizer.npz", adam_mt=np.ones(3))
+        for source in (path, folder):
+            model = open_model(str(source))
+            assert (model.name, model.format, len(model.layers)) == ("enfr", "Marian", 6)
+    for name in ("model.npz", "model.npz.best-bleu.npz"):
+        written(tmp_path / name)
+    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"2 Marian models; name the one .*best-bleu\.npz'$"):
+        open_model(str(tmp_path))
+    with pytest.raises(Unreadable, match=r"arrays\.npz has no special:model\.yml"):
+        open_model(str(tmp_path / "arrays.npz"))

@@ -3,7 +3,6 @@
 import re
 import sys
 from io import BytesIO, TextIOWrapper
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +16,10 @@ from attnkit.figures.sentence import describe_head, explain, sentence_film, stro
 from attnkit.realmodels import SentenceReader, Unreadable, read_sentence
 from attnkit.realmodels.sentence import MOST_TOKENS, SentenceReading, checked_sentence
 
-NIGHT = [
-    "ModernBertModel", "MarianMTModel", "OPTForCausalLM", "SmolLM3Model", "GPTNeoXForCausalLM",
-    "falcon-0", "mpt-0",
-]  # fmt: skip
 RUN = [
     "BertModel", "DebertaV2Model", "T5ForConditionalGeneration", "GPT2Model", "Gemma2Model",
-    "Qwen3ForCausalLM", "gptj-0", "bloom-0", "deepseek_v3-0",
-    *(pytest.param(name, marks=pytest.mark.long) for name in NIGHT),
+    "Qwen3ForCausalLM", "GPTJModel", "BloomModel", "DeepseekV3ForCausalLM", "GPTNeoXForCausalLM",
+    "OPTForCausalLM", "FalconModel", "MptModel",
 ]  # fmt: skip
 """Scores that are disentangled, biased by distance, capped, normed, rotated or latent."""
 
@@ -58,7 +53,7 @@ def test_the_softmax_of_the_shown_scores_is_the_attention_of_the_library(name, t
     np.testing.assert_allclose(torch.tensor(masked).softmax(-1), expected, atol=1e-5)
     np.testing.assert_allclose(reading.pattern, expected, atol=1e-5)
     np.testing.assert_allclose(reading.symmetric + reading.antisymmetric, reading.scores, atol=1e-5)
-    if reading.causal and name in ("GPT2Model", "Qwen3ForCausalLM", "gptj-0"):
+    if reading.causal and name in ("GPT2Model", "Qwen3ForCausalLM", "GPTJModel"):
         full = torch.zeros(1, 1, ids.shape[1], ids.shape[1])  # the first layer, without any mask
         unmasked = patterns(source, ids, attention_mask=full)[0][0]
         np.testing.assert_allclose(torch.tensor(reading.scores[0]).softmax(-1), unmasked, atol=1e-5)
@@ -87,7 +82,6 @@ def test_what_a_head_does_is_measured():
     assert "60%" in describe_head(reading.head(0, 1))
     heads = strongest_heads(reading).set_index("most attention on")
     assert heads.loc["the same word elsewhere", "strongest"] == "layer 0, head 1"
-    assert "0% to 100% symmetric" in reading._repr_html_()
     film = sentence_film(reading.head(0, 1))
     np.testing.assert_allclose(film.framed["0.shares"], [[[0, 1]]], atol=1e-6)
     for wrong in ((1, 0), (0, 2), (-1, 0), (0, True)):
@@ -101,7 +95,7 @@ def decoder(tmp_path_factory):
     return saved("GPT2Model", tmp_path_factory.mktemp("gpt2"))
 
 
-def test_hostile_sentences_give_a_message_or_are_read_as_they_are_typed(decoder, tmp_path):
+def test_hostile_sentences_give_a_message_or_are_read_as_they_are_typed(decoder):
     """Nothing is read as HTML or a formula; long sentences are cut, and the cut is told."""
     for sentence in ("", " \n\t ", "\u202e\u200b\x00", "x" * 100_000):
         with pytest.raises(Unreadable, match=r"sentence: got .{2,40}, allowed"):
@@ -118,12 +112,6 @@ def test_hostile_sentences_give_a_message_or_are_read_as_they_are_typed(decoder,
     assert long.scores.shape[-1] == min(31, MOST_TOKENS) == len(long.tokens)
     cut, _ = explain(long)  # and that the model is causal
     assert re.findall(r"\d+", cut) == ["90", "31"]
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_text("{}")
-    for file in ("model.safetensors", "config.json"):
-        (tmp_path / file).write_bytes(Path(decoder, file).read_bytes())
-    with pytest.raises(Unreadable, match="transformers cannot load it"):
-        read_sentence(str(tmp_path), SENTENCE)
 
 
 def test_the_command_writes_figures_tables_and_numbers(decoder, tmp_path, monkeypatch, capsys):
@@ -156,6 +144,6 @@ def test_the_command_writes_figures_tables_and_numbers(decoder, tmp_path, monkey
 def test_models_whose_scores_cannot_be_shown_are_refused(tmp_path):
     """Learned sinks are no scores of tokens, and sound is no sentence."""
     with pytest.raises(Unreadable, match=r"could be recorded; choose a model of another family"):
-        read_sentence(saved("gpt_oss-0", tmp_path / "sinks"), SENTENCE)
+        read_sentence(saved("GptOssModel", tmp_path / "sinks"), SENTENCE)
     with pytest.raises(Unreadable, match=r"it reads no text; choose a model that reads text"):
         SentenceReader(saved("WhisperForConditionalGeneration", tmp_path / "sound"))
