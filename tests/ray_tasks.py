@@ -35,5 +35,6 @@ def waiting(folder):
 
 def _arrive(folder):
     """Leave a file, and return how many there are."""
+    Path(folder).mkdir(exist_ok=True)
     (Path(folder) / f"{os.getpid()}.arrived").touch()
     return len(list(Path(folder).glob("*.arrived")))

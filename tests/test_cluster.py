@@ -4,6 +4,7 @@ All run on one cluster, which the executor starts itself.
 """
 
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -13,6 +14,7 @@ import tempfile
 import time
 from concurrent.futures import CancelledError
 from pathlib import Path
+from unittest.mock import patch
 
 import pandas as pd
 import psutil
@@ -22,7 +24,6 @@ import uv
 from children import child
 from inline_sweeps import SMALL, changed, run_inline
 
-from attnkit.foundation.extras import install_hint
 from attnkit.foundation.plugins import PLUGINS
 from attnkit.foundation.process import environment_with_package
 from attnkit.sweeps import SweepResult
@@ -30,9 +31,8 @@ from attnkit.sweeps.cluster import ClusterUnavailable, RayExecutor
 
 pytestmark = pytest.mark.server
 
-N_KILLS = 20
-"""Number of moments at which each kind of process is killed at night."""
-
+N_KILLS = 8
+"""Number of moments at which each kind of process is killed."""
 
 PATIENCE = 300
 """Seconds after which a wait has failed."""
@@ -103,15 +103,21 @@ def cluster():
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True)
+def variables():
+    """Restore the environment, in which Ray sets variables of its own."""
+    with patch.dict(os.environ):
+        yield
+
+
+@pytest.fixture
 def executor(cluster):
     """An executor of that cluster, whose machines get the module `ray_tasks` as a plugin."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PLUGINS, "ray_tasks")
-        before = signal.getsignal(signal.SIGTERM)
-        with RayExecutor(cluster[0]) as executor:
-            assert signal.getsignal(signal.SIGTERM) is before
-            yield executor
+    os.environ[PLUGINS] = "ray_tasks"
+    before = signal.getsignal(signal.SIGTERM)
+    with RayExecutor(cluster[0]) as executor:
+        assert signal.getsignal(signal.SIGTERM) is before
+        yield executor
 
 
 def one_line(address=None):
@@ -125,89 +131,72 @@ def one_line(address=None):
 
 def test_a_cluster_that_cannot_be_used_is_told_in_one_line(monkeypatch):
     """At once, by the name of what holds a wrong or silent address; and where Ray is missing."""
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "ray", None)
-        hint = install_hint("cluster")
-        assert one_line() == f"place: got 'ray', allowed 'local', or 'ray' after {hint}"
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "ray", None)
+        assert one_line().startswith("place: got 'ray', allowed 'local'")
     pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    for given, source in {None: "RAY_ADDRESS", "auto": "RAY_ADDRESS", address: "address"}.items():
-        assert one_line(given).startswith(f"{source}: got {address!r}, where no cluster answers (")
-    for given in ("http://127.0.0.1:8265", "ray://127.0.0.1:10001", "127.0.0.1", ":6379"):
-        name = {"http": "Ray's dashboard and jobs; ", "ray": "Ray's client; "}
-        rest = "the HOST:PORT that `ray start --head` prints, 'auto' for the cluster of this "
-        rest += "machine, or 'local' for a new one"
-        kind, scheme, _ = given.partition("://")
-        other = f"{kind}:// is the address of {name[kind]}" if scheme else ""
-        monkeypatch.setenv("RAY_ADDRESS", given)
-        for source, passed in {"address": given, "RAY_ADDRESS": None}.items():
-            assert one_line(passed) == f"{source}: got {given!r}, {other}allowed {rest}"
-    for local, passed in ((address, "local"), ("local", None), ("", None)):
+        silent = f"127.0.0.1:{free.getsockname()[1]}"
+    wrong = ("http://127.0.0.1:8265", "ray://127.0.0.1:10001", "127.0.0.1", ":6379")
+    for address in (silent, *wrong):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        for given, source in ((None, "RAY_ADDRESS"), (address, "address")):
+            assert one_line(given).startswith(f"{source}: got {address!r}")
+    monkeypatch.setenv("RAY_ADDRESS", silent)
+    assert one_line("auto").startswith(f"RAY_ADDRESS: got {silent!r}")
+    for local, passed in ((silent, "local"), ("local", None), ("", None)):
         monkeypatch.setenv("RAY_ADDRESS", local)
         monkeypatch.setenv("RAY_TMPDIR", "/no/such/folder")
-        assert one_line(passed).startswith("RAY_TMPDIR: got '/no/such/folder', allowed a folder in")
+        assert one_line(passed).startswith("RAY_TMPDIR: got '/no/such/folder'")
 
 
-def test_a_cluster_of_another_version_of_ray(cluster, monkeypatch):
-    """Both versions are named. The first test of the cluster waits for its start, some seconds."""
-    from ray._private import utils
-
-    monkeypatch.setattr(utils, "compute_version_info", lambda: ("2.0.0", "3.9.1"))
-    assert "Ray: 2.0.0" in one_line(cluster[0])
-
-
-@pytest.mark.long
+@pytest.mark.long(seconds=20)
 def test_a_new_cluster_ends_with_its_process_if_that_is_killed():
     """Its services notice that nobody needs them."""
     with new_cluster(killed=True):
         pass
 
 
-def test_workers_have_this_code_the_plugins_and_one_thread(executor):
-    """Code comes from the shipped copies, although the nodes could import it."""
+@pytest.mark.long(seconds=25)
+def test_tasks_run_with_this_code_and_their_results_and_errors_return(executor, tmp_path):
+    """Code comes from the shipped copies, with the plugins and one thread; a task can be cancelled.
+
+    An error is the task's own, a missing module the machine's; a killed task starts again.
+    """
     package, plugin, environment, cores = executor.submit(ray_tasks.surroundings).result(PATIENCE)
-    for path in (package, plugin):
-        assert "working_dir_files" in path
+    assert all("working_dir_files" in path for path in (package, plugin))
     assert environment[PLUGINS] == "ray_tasks"
     assert environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "1"
     assert cores == 1
-
-
-def test_results_and_errors_reach_the_futures(executor, tmp_path):
-    """An error is the task's own, a missing module the machine's; a killed task starts again."""
     assert list(executor.map(divmod, (7, 9), (2, 2), timeout=PATIENCE)) == [(3, 1), (4, 1)]
     error = executor.submit(int, "no number").exception(PATIENCE)
     assert type(error) is ValueError
     assert "no number" in str(error)
-    with pytest.raises(ClusterUnavailable, match=r"cannot run tasks \(No module named 'no_such"):
+    with pytest.raises(ClusterUnavailable, match="no_such"):
         executor.submit(ray_tasks.lacking).result(PATIENCE)
     assert executor.submit(ray_tasks.dying, tmp_path).result(PATIENCE) == 2
-
-
-def test_a_task_that_runs_is_cancelled(executor, tmp_path):
-    """Its worker ends, and the next task runs."""
-    future = executor.submit(ray_tasks.waiting, tmp_path)
+    future = executor.submit(ray_tasks.waiting, tmp_path / "waiting")
     deadline = time.monotonic() + PATIENCE
-    while not (arrived := list(tmp_path.glob("*.arrived"))):
+    while not (arrived := list(tmp_path.glob("waiting/*.arrived"))):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert future.cancel()
     with pytest.raises(CancelledError):
         future.result(PATIENCE)
+    with RayExecutor() as second:  # it shares the connection, which its end leaves
+        assert second.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
+    with pytest.raises(RuntimeError, match="shutdown"):
+        second.submit(divmod, 7, 2)
     assert executor.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
     assert not psutil.pid_exists(int(arrived[0].stem))
 
 
-def test_a_process_that_is_connected_shares_the_connection(executor):
-    """As a task inside the cluster would; its end leaves the connection."""
-    with RayExecutor() as second:
-        assert second.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        second.submit(divmod, 7, 2)
-    assert executor.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
+@pytest.mark.long(seconds=10)
+def test_a_cluster_of_another_version_of_ray_is_refused(cluster, monkeypatch):
+    """Both versions are named."""
+    monkeypatch.setattr("ray._private.utils.compute_version_info", lambda: ("2.0.0", "3.9.1"))
+    assert "Ray: 2.0.0" in one_line(cluster[0])
 
 
 def sweep_of(steps, **axes):
@@ -222,6 +211,7 @@ def numbers(runs):
     return runs.drop(columns=["seconds"])
 
 
+@pytest.mark.long(seconds=25)
 def test_a_cluster_gives_the_bits_of_this_machine(executor, tmp_path, run, monkeypatch):
     """The command says nothing of Ray's; workers have working folders of their own."""
     sweep = sweep_of(20, d_head=[2, 3])
@@ -235,7 +225,7 @@ def test_a_cluster_gives_the_bits_of_this_machine(executor, tmp_path, run, monke
     pd.testing.assert_frame_equal(numbers(found), numbers(alone.runs))
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=90)
 @pytest.mark.parametrize("victim", ["worker", "command"])
 def test_a_sweep_survives_kills(victim, cluster, tmp_path, seed):
     """SIGKILL at drawn moments; the rest is trained by the cluster or by --resume."""
