@@ -63,6 +63,16 @@ STILL = f"""() => {{
 }}"""
 """Whether all of a page is drawn, and nothing has moved since the last time of asking."""
 
+SEE_ALL = """async () => {
+  const main = document.querySelector('[data-testid=stMain]');
+  for (let y = 0; y < main.scrollHeight; y += innerHeight) {
+    main.scrollTo(0, y);
+    await new Promise((done) => setTimeout(done, 60));
+  }
+  main.scrollTo(0, 0);
+}"""
+"""Scrolls to the end and back: figures out of sight are drawn anew when they come into sight."""
+
 MOVING = """() => document.querySelector('.ak-board-column canvas')
   && document.querySelector('.ak-board').dataset.step > 0"""
 
@@ -133,7 +143,7 @@ def faults_in(page, window, all_in_view=False, moves=False):
     width, height = window
     page.set_viewport_size({"width": width, "height": height})
     page.wait_for_timeout(500 if moves else 50)
-    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
+    page.evaluate(SEE_ALL)
     if not moves:
         page.wait_for_function(STILL, polling=250)
     wide = width >= ALL_IN_VIEW[0] and height >= ALL_IN_VIEW[1]

@@ -141,16 +141,18 @@ def assert_saved_as_shown(page, number):
     screen = Image.open(io.BytesIO(page.screenshot(clip=box, animations="disabled"))).convert("RGB")
     hiding.evaluate("(node) => node.remove()")
     left, top = round(box["x"] + dx), round(box["y"] + dy)
-    width = min(screen.width, picture.width - left)
-    height = min(screen.height, picture.height - top)
-    of_screen = screen.crop((max(0, -left), max(0, -top), width, height))
-    of_file = picture.crop((max(0, left), max(0, top), left + width, top + height))
+    heading = 16 + 20 * text.split("\n<g ")[0].count("<text ")  # it stands where controls may be
+    x0, y0 = max(0, left), max(0, top, heading)
+    x1, y1 = min(left + screen.width, picture.width), min(top + screen.height, picture.height)
+    of_file = picture.crop((x0, y0, x1, y1))
+    of_screen = screen.crop((x0 - left, y0 - top, x1 - left, y1 - top))
     blurred = (one.filter(ImageFilter.GaussianBlur(2)) for one in (of_screen, of_file))
     difference = np.abs(np.subtract(*(np.asarray(one, float).mean(-1) for one in blurred)))
     rows, columns = (n // TILE for n in difference.shape)
     tiles = difference[: rows * TILE, : columns * TILE].reshape(rows, TILE, columns, TILE)
     worst = tiles.mean((1, 3))
-    assert worst.max() <= MOST_DIFFERENT, np.unravel_index(worst.argmax(), worst.shape)
+    place = np.unravel_index(worst.argmax(), worst.shape)
+    assert worst.max() <= MOST_DIFFERENT, (body.get_attribute("aria-label"), place, worst.max())
 
 
 def _file_of(page, number, kind):

@@ -34,6 +34,9 @@ PHONE = (390, 844)
 NEAR = 2
 """Pixels by which a box may lie elsewhere."""
 
+TRIES = 10
+"""Times that boxes are read until they are where they belong: the board follows the page above."""
+
 BOARD = ".st-key-board .ak-board"
 
 BOXES = """() => {
@@ -112,9 +115,6 @@ BROKEN_WORDS = """() => {
 
 LETTERS = """() => document.querySelector('.ak-board-chart text').getBoundingClientRect().height"""
 
-COLOURS = """() => [...document.querySelectorAll('.st-key-board canvas')].map((canvas) =>
-  [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join())"""
-
 CURVES = """() => [...document.querySelectorAll('.st-key-board .ak-line')]
   .map((node) => node.getAttribute('d'))"""
 
@@ -134,14 +134,18 @@ def finished(visitors, address):
 
 @pytest.fixture
 def lab(finished):
-    """The Lab in the tab in front, as it opens, whatever another test has done with it."""
+    """The Lab in the tab in front, though another test may have opened another one."""
     finished.bring_to_front()
     resize(finished, (1440, 780))
-    sidebar = finished.locator("[data-testid=stSidebar]").bounding_box()
-    if sidebar["x"] + sidebar["width"] < 50:
-        finished.evaluate(PRESS_SIDEBAR)
-        finished.wait_for_timeout(500)
     return finished
+
+
+def set_sidebar(page, is_open):
+    """Open or close the sidebar, whatever another test has done with it."""
+    box = page.locator("[data-testid=stSidebar]").bounding_box()
+    if bool(box and box["x"] + box["width"] > 50) != is_open:
+        page.evaluate(PRESS_SIDEBAR)
+        page.wait_for_timeout(500)
 
 
 def resize(page, window):
@@ -166,15 +170,22 @@ def moved(before, after):
     }
 
 
-def assert_in_window(found, n_variants, window):
-    """Check that every variant's accuracy, map and asymmetry are in the window at once."""
+def in_window(page, n_variants, window):
+    """Return all boxes once every variant's accuracy, map and asymmetry are in one view."""
     wanted = ("number", "accuracy", "map", "asymmetry")
-    parts = [name for name in found if name.split()[0] in wanted]
+    for _ in range(TRIES):
+        found = boxes(page, window)
+        parts = {name: box for name, box in found.items() if name.split()[0] in wanted}
+        outside = {
+            name: (left, top, right, bottom)
+            for name, (left, top, right, bottom) in parts.items()
+            if left < 0 or top < 0 or right > window[0] or bottom > window[1]
+        }
+        if not outside:
+            break
     assert len(parts) == 4 * n_variants
-    for name in parts:
-        left, top, right, bottom = found[name]
-        inside = left >= 0 and right <= window[0] and top >= 0 and bottom <= window[1]
-        assert inside, f"{name} in {window}: {found[name]}"
+    assert outside == {}, window
+    return found
 
 
 def test_a_newcomer_trains_pauses_steps_reloads_and_stops(page, address):
@@ -190,13 +201,12 @@ def test_a_newcomer_trains_pauses_steps_reloads_and_stops(page, address):
     page.keyboard.press("Enter")
     expect(pause).to_be_focused()
     wait_for_figure(page, 1)
-    early, colours, curves = (page.evaluate(what) for what in (ACCURACIES, COLOURS, CURVES))
     wait_for_draws(page, BOARD, 2)  # the first ones come while the page above still grows
     page.evaluate(COUNT_REPLACED, BOARD)
+    curves = page.evaluate(CURVES)
     wait_for_draws(page, BOARD, 3)
     wait_for_figure(page, 300)
-    assert all(a > b for a, b in zip(page.evaluate(ACCURACIES), early, strict=True))
-    assert page.evaluate(COLOURS) != colours
+    assert min(page.evaluate(ACCURACIES)) > 20  # they began at about 10
     assert all(a != b for a, b in zip(curves, page.evaluate(CURVES), strict=True))
     assert page.evaluate("() => window.replaced") == 0
     page.keyboard.press("Enter")
@@ -222,8 +232,7 @@ def test_a_newcomer_looks_inside_and_finds_everything_again(page, address):
     step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
     press(page, "reset")
     page.wait_for_selector(".ak-board[data-step='0'] canvas")
-    before = boxes(page, (1280, 640))
-    assert_in_window(before, 3, (1280, 640))
+    before = in_window(page, 3, (1280, 640))
     step.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(".ak-board[data-step='10']")
@@ -256,8 +265,9 @@ def test_a_newcomer_looks_inside_and_finds_everything_again(page, address):
 def test_the_finished_example_is_in_one_view(lab):
     """On the smallest laptop, in light and dark alike, and on projectors with larger letters."""
     window = (1280, 640)
-    found = boxes(lab, window)
-    assert_in_window(found, 5, window)
+    resize(lab, window)
+    set_sidebar(lab, is_open=False)
+    found = in_window(lab, 5, window)
     lab.emulate_media(color_scheme="dark")
     assert not moved(found, boxes(lab, window))
     lab.emulate_media(color_scheme="light")
@@ -268,7 +278,7 @@ def test_the_finished_example_is_in_one_view(lab):
     switch = lab.locator(".st-key-projector input")
     switch.evaluate("(node) => node.click()")
     lab.wait_for_function(f"(before) => ({LETTERS})() >= 1.4 * before", arg=before)
-    assert_in_window(boxes(lab, window), 5, window)
+    in_window(lab, 5, window)
     switch.evaluate("(node) => node.click()")
     lab.wait_for_function(f"(before) => ({LETTERS})() < 1.4 * before", arg=before)
 
@@ -276,6 +286,7 @@ def test_the_finished_example_is_in_one_view(lab):
 def test_no_word_of_a_setting_is_broken(lab, seed):
     """However narrow or wide the sidebar is pulled."""
     resize(lab, (1440, 900))
+    set_sidebar(lab, is_open=True)
     lab.locator("[data-testid=stSidebar] summary").click()
     edge = lab.locator("[data-testid=stSidebarResizeHandle]")
     at = edge.bounding_box()["x"] + edge.bounding_box()["width"] / 2

@@ -75,7 +75,9 @@ export function layoutFaults({ measuresInView }) {
       // The box of a line is higher than its letters, and that of a turned line wider.
       const drawn = one.inSvg && other.inSvg, high = Math.min(one.at.bottom - one.at.top, other.at.bottom - other.at.top);
       const zoom = one.parent.currentCSSZoom ?? 1;
-      if (down / zoom > Math.max(5, drawn ? 0.35 * high : 0) && across > (drawn ? 5 : 3)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
+      const turned = [one, other].every(({ parent }) => parent.getAttribute("transform")?.includes("rotate"));
+      const wide = Math.min(one.at.right - one.at.left, other.at.right - other.at.left);
+      if (down / zoom > Math.max(5, drawn ? 0.35 * high : 0) && across > Math.max(drawn ? 5 : 3, turned ? 0.45 * wide : 0)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
     }
   });
 
