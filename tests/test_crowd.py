@@ -26,7 +26,7 @@ def server():
         yield started
 
 
-@pytest.mark.long(seconds=100)
+@pytest.mark.long(seconds=40)
 def test_a_class_that_trains_together_ends_together(server):
     """Fifteen of one address train equal work, look inside meanwhile, and see no exception."""
     together = threading.Barrier(15)
@@ -54,7 +54,7 @@ def test_a_class_that_trains_together_ends_together(server):
     assert max(seconds) <= 1.5 * min(seconds), seconds
 
 
-@pytest.mark.long(seconds=30)
+@pytest.mark.long(seconds=5)
 def test_open_tabs_cost_next_to_nothing(server):
     """Twenty of them cost a twentieth of a core."""
     with ExitStack() as opened, ThreadPoolExecutor(20) as pool:
@@ -103,7 +103,7 @@ def become_quiet(server):
         quiet = quiet + 1 if is_quiet else 0
 
 
-@pytest.mark.long(seconds=100)
+@pytest.mark.long(seconds=40)
 def test_nothing_is_left_of_those_who_come_and_go(server):
     """No process, thread or file; memory as after the first of them; no job that trains on."""
     left = []
