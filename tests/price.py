@@ -6,6 +6,7 @@ that a cost in units means the same on every machine.
 """
 
 import collections
+import contextlib
 import os
 import statistics
 import time
@@ -40,7 +41,7 @@ class Price:
 
     def __init__(self, config, kind):
         self._config, self._kind = config, kind
-        self._costs, self._units = {}, []
+        self._costs, self._units, self._clock = {}, [], Clock()
 
     def pytest_collection_finish(self, session):
         """Measure the unit before the first test; in one process per core, all do so at once."""
@@ -50,11 +51,10 @@ class Price:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
         """Measure a test, together with the fixtures that begin and end with it."""
-        before = processor_seconds()
-        self._costs.setdefault(f"start of process {os.getpid()}", (START, before))
+        between = self._clock.since_last_time()
+        self._costs.setdefault(f"start of process {os.getpid()}", (START, between))
         result = yield
-        # What a process has cost is lost when nobody waits for its end.
-        self._costs[item.nodeid] = self._kind(item), max(0.0, processor_seconds() - before)
+        self._costs[item.nodeid] = self._kind(item), self._clock.since_last_time()
         return result
 
     @pytest.hookimpl(optionalhook=True)
@@ -113,15 +113,27 @@ class Price:
                 yield f"{name} costs {units:.1f} units; allowed are {allowed:.1f} for one test"
 
 
-def processor_seconds():
-    """Return the processor seconds of this process and of all that it has started."""
-    seconds, process = 0.0, psutil.Process()
-    for one in (process, *process.children(recursive=True)):
-        try:
-            seconds += sum(one.cpu_times()[:4])  # its own and those of children that have ended
-        except psutil.Error:  # it has ended just now, so that its parent counts it
-            continue
-    return seconds
+class Clock:
+    """Processor seconds of this process and of all that it starts, directly or not."""
+
+    def __init__(self):
+        self._own, self._ended = {}, {}
+
+    def since_last_time(self):
+        """Return the seconds since this was last called; at first, since the process began."""
+        own, ended = {}, {}
+        this = psutil.Process()
+        for process in (this, *this.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has ended just now
+                times = process.cpu_times()
+                own[process] = times.user + times.system
+                ended[process] = times.children_user + times.children_system
+        seconds = sum(value - self._own.get(process, 0.0) for process, value in own.items())
+        # Children that ended were counted while they ran, but for those that were too short-lived.
+        counted = sum(self._own[one] + self._ended[one] for one in self._own.keys() - own.keys())
+        new = sum(value - self._ended.get(process, 0.0) for process, value in ended.items())
+        self._own, self._ended = own, ended
+        return seconds + max(0.0, new - counted)
 
 
 def unit():

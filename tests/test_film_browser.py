@@ -348,7 +348,6 @@ def test_a_page_as_one_file_works_without_a_network(page, requested, recorded, t
     assert page.locator(".ak-faded").count() == 0
 
 
-@pytest.mark.xfail(strict=True, reason="figures that are not there are drawn on paper, and fail")
 def test_printing_draws_no_figure_that_is_not_there(opened, recorded):
     """Nothing is taken apart until a cell is pressed; a printed page reports no error."""
     page = opened(found(recorded).to_bytes())

@@ -222,7 +222,7 @@ function buildFrame(state, definition, parent) {
   });
   state.ends.push(onSight(section, (visible) => {
     figure.visible = visible;
-    if (!visible || !figure.stale) return;
+    if (!visible || !figure.stale || !isThere(figure)) return; // on paper all is visible
     draw(state, figure);
     describe(state, figure);
   }));
@@ -230,6 +230,8 @@ function buildFrame(state, definition, parent) {
 }
 
 const textOf = (words, film) => (typeof words === "function" ? words(film) : words ?? "");
+
+const isThere = ({ section }) => section.style.display !== "none";
 
 /** After news: which figures are there, and which must be built anew. */
 function arrangeFigures(state) {
@@ -363,7 +365,7 @@ function drawAll(state) {
   say(state.conclusion, (state.film.step && state.film.header.failure) || (state.film.sentencesOf("conclusion") ?? ""));
   for (const figure of state.figures) {
     figure.stale = true;
-    if (figure.visible && figure.section.style.display !== "none") draw(state, figure);
+    if (figure.visible && isThere(figure)) draw(state, figure);
   }
   state.moves += 1;
   state.root.dataset.moves = state.moves;
