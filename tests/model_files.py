@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shape of a small model; Marian's is as wide as its heads, each of which has its own keys."""
+    """Shape of a small model."""
 
     n_layers: int = 2
     n_heads: int = 4
@@ -203,56 +203,6 @@ def gguf_value(out, name, kind, value):
         out.number(name, GGUF_CODES[kind], value)
 
 
-# CTranslate2
-
-CT2_TYPES = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
-CT2_CODES = {"float32": "f", "int8": "b", "int16": "h", "int32": "i"}
-SELF = "decoder/layer_{}/self_attention"
-CROSS = "decoder/layer_0/attention"
-
-
-def ctranslate2_file(sizes, rows, aliases=None, **instead):
-    """Write a decoder; `instead` replaces tensors by name, and None removes one."""
-    gain = np.ones(sizes.d_model, np.float32)
-    tensors = {
-        "decoder/num_heads": np.int16(sizes.n_heads),
-        "decoder/pre_norm": np.int8(1),
-        f"{CROSS}/layer_norm/gamma": gain,
-        f"{CROSS}/linear_0/weight": rows[0]["q"],
-        f"{CROSS}/linear_1/weight": np.concatenate([rows[0]["q"]] * 2),
-    }
-    for i, layer in enumerate(rows):
-        stem = SELF.format(i)
-        numbers = {"num_heads_kv": sizes.n_kv_heads, "head_dim": sizes.d_head}
-        numbers["rotary_dim"] = sizes.d_head
-        tensors |= {f"{stem}/{name}": np.int32(n) for name, n in numbers.items()}
-        tensors[f"{stem}/rotary_base"] = np.float32(1e4)
-        tensors[f"{stem}/layer_norm/gamma"] = gain_of(layer, sizes)
-        tensors[f"{stem}/linear_0/weight"] = np.concatenate([w for _, w in matrices_of(layer)])
-    held = {name: np.asarray(v) for name, v in (tensors | instead).items() if v is not None}
-    out = Writer()
-    out.number("version", "I", 6)
-    out.text("class", "H", "TransformerSpec", b"\0")
-    out.number("revision", "I", 7)
-    out.number("tensors", "I", len(held))
-    for name, values in held.items():
-        out.text(name, "H", name, b"\0")
-        out.number(f"{name} rank", "B", values.ndim)
-        for axis, side in enumerate(values.shape):
-            out.number(f"{name} side {axis}", "I", side)
-        out.number(f"{name} type", "B", CT2_TYPES[values.dtype.name])
-        out.number(f"{name} size", "I", values.nbytes)
-        if values.ndim:
-            out.data += values.tobytes()
-        else:
-            out.number(name, CT2_CODES[values.dtype.name], values.item())
-    out.number("aliases", "I", len(aliases or {}))
-    for alias, name in (aliases or {}).items():
-        out.text(f"alias {alias}", "H", alias, b"\0")
-        out.text(f"target {alias}", "H", name, b"\0")
-    return File("model.bin", bytes(out.data), out.fields)
-
-
 # Marian
 
 FLOAT32, INT8 = 0x404, 0x101
@@ -274,12 +224,12 @@ def configuration(**instead):
     return yaml.safe_dump({name: value for name, value in options.items() if value is not None})
 
 
-def transformer(d_model=42, d_ffn=37, *, depth=2, suffix=""):
+def transformer(suffix=""):
     """Return random weights of a translator by name; norms of pre-norm models end with "_pre"."""
-    draw = np.random.default_rng(7).standard_normal
+    draw, d_model, d_ffn = np.random.default_rng(7).standard_normal, 42, 37
     shapes = {"Wemb": (61, d_model), "decoder_ff_logit_out_b": (1, 61)}
     for stack, attentions in (("encoder", ("self",)), ("decoder", ("self", "context"))):
-        for block in (f"{stack}_l{i}" for i in range(1, depth + 1)):
+        for block in (f"{stack}_l1", f"{stack}_l2"):
             norms = [f"{block}_ffn_ffn"]
             for scope in (f"{block}_{attention}" for attention in attentions):
                 shapes |= {f"{scope}_W{role}": (d_model, d_model) for role in "qkvo"}
@@ -295,13 +245,11 @@ def transformer(d_model=42, d_ffn=37, *, depth=2, suffix=""):
 
 
 def with_configuration(tensors, text):
-    """Return the tensors and that of a configuration, which ends with a zero; None for none."""
-    raw = text.encode() if isinstance(text, str) else text
-    special = {} if raw is None else {"special:model.yml": np.frombuffer(raw + b"\0", np.int8)}
-    return {**tensors, **special}
+    """Return the tensors and that of a configuration, which ends with a zero."""
+    return {**tensors, "special:model.yml": np.frombuffer(text.encode() + b"\0", np.int8)}
 
 
-def bin_file(tensors, text=None):
+def bin_file(tensors, text):
     """Write a *.bin of Marian, in which every tensor's data is filled up to 256 bytes."""
     out, held, names, data = Writer(), with_configuration(tensors, text), b"", b""
     out.number("version", "Q", 1)
@@ -324,7 +272,7 @@ def bin_file(tensors, text=None):
     return File("model.bin", bytes(out.data) + bytes(n_zeros) + data, out.fields)
 
 
-def npz_file(tensors, text=None):
+def npz_file(tensors, text):
     """Write a *.npz of Marian."""
     file = io.BytesIO()
     np.savez(file, **with_configuration(tensors, text))

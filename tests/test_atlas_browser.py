@@ -62,10 +62,11 @@ def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
     """Keys stop at the edges, a tip tells the number, and the file has every head."""
     page = opened
     page.get_by_role("grid").first.focus()
-    keys = "Up Up Right Right Enter Home Space Down Right Left Enter End Enter".split()
-    for key in keys:
-        arrow = f"Arrow{key}" if key in ("Up", "Down", "Left", "Right") else key
-        page.keyboard.press("Control+End" if key == "End" else arrow)
+    for key in (
+        "ArrowUp ArrowUp ArrowRight ArrowRight Enter Home Space ArrowDown ArrowRight ArrowLeft "
+        "Enter Control+End Enter"
+    ).split():
+        page.keyboard.press(key)
     ends = [[READER, "encoder", layer, head] for layer, head in [(0, 4), (0, 0), (1, 0), (1, 4)]]
     assert [value for _, value in page.evaluate("chosen")] == ends
     active = page.get_by_role("grid").first.get_attribute("aria-activedescendant")
@@ -75,16 +76,15 @@ def test_heads_are_chosen_by_keys_and_by_the_pointer(opened):
     told = cell(page, CAUSAL, 0, 1).get_attribute("aria-label").rpartition(": ")[2]
     assert float(told.replace("−", "-")) == pytest.approx(row.cos_qk, abs=0.006)
     tip = page.locator(".ak-tip")
-    for by in ("keys", "pointer"):
-        if by == "keys":
-            page.get_by_role("grid").nth(CAUSAL).focus()
-            page.keyboard.press("ArrowRight")
-        else:
-            cell(page, CAUSAL, 0, 1).hover()
-        expect(tip).to_be_visible()
-        assert tip.inner_text().startswith(f"{WRITER}, causal\nlayer 0, head 1: ")
-        page.keyboard.press("Escape") if by == "keys" else page.mouse.move(5, 895)
-        expect(tip).to_be_hidden()
+    page.get_by_role("grid").nth(CAUSAL).focus()
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_have_text(re.compile(rf"{WRITER}, causal\s*layer 0, head 1: "))
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    cell(page, CAUSAL, 0, 1).hover()
+    expect(tip).to_be_visible()
+    page.mouse.move(5, 895)
+    expect(tip).to_be_hidden()
     node = cell(page, CAUSAL, 2, 4).element_handle()
     node.click()
     assert page.evaluate("chosen.at(-1)[1]") == [WRITER, "causal", 2, 4]
@@ -117,7 +117,6 @@ def test_colours_strokes_and_the_bar_tell_values_on_wide_and_narrow_screens(open
     boxes = [page.get_by_role("grid").nth(place).bounding_box() for place in (1, 2)]
     assert boxes[0]["y"] == boxes[1]["y"]
     page.set_viewport_size({"width": NARROW, "height": 900})
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
     expect(columns).to_have_count(1)
     page.evaluate(REDRAW, row_of([0.1] * 128))
     assert page.locator(".ak-atlas-panel").evaluate("node => node.scrollWidth > node.clientWidth")
@@ -147,8 +146,6 @@ def test_colours_strokes_and_the_bar_tell_values_on_wide_and_narrow_screens(open
     one, other = page.evaluate(COLORS)
     assert one == other
     assert cell(page, 0, 0, 1).get_attribute("aria-label").endswith(": 0.95")
-    page.evaluate(REDRAW, {"beyond": False})
-    assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["−0.45", "0.45"]
 
 
 def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
@@ -181,24 +178,21 @@ def test_the_figures_of_the_toys_show_a_sentence(page, tmp_path):
 # the figures of Similarity
 
 DRAWN = "document.querySelector('.ak-film')?.dataset.described"
-BANDS = """() => [...document.querySelectorAll('[data-figure=alike] td[title]')].map((cell) => {
-  const [low, high] = cell.title.match(/\\d\\.\\d+/g).map(Number), bar = cell.querySelector('svg');
-  const band = cell.querySelector('rect'), width = bar.getAttribute('width');
-  const [x, wide] = ['x', 'width'].map((name) => Number(band.getAttribute(name)));
-  return [x / width - low, (x + wide) / width - high];
-})"""
-"""How far the ends of each grey band are from the numbers that are said of it."""
-
 PLACES = """(panel) => [...document.querySelectorAll('[data-figure=map] .ak-panel')[panel]
   .querySelectorAll('.ak-point')].map((point) => point.getAttribute('transform'))"""
 
 
-@pytest.fixture
-def similarity(page, tmp_path):
-    """A page of figures of Similarity: `similarity(film, layer=…)`."""
+def pair(page, place, column):
+    """The cell of one variant and pair in the first table of Similarity."""
+    return page.locator("[data-figure=alike] tbody tr").nth(place).locator("td").nth(column)
+
+
+@pytest.mark.long(seconds=6)
+def test_similarity_is_shown_as_it_was_found(page, tmp_path):
+    """What is tied lies in one place of the joint map; numbers are those of the step."""
     page.set_viewport_size({"width": 1200, "height": 4800})
 
-    def open_one(film, **asked):
+    def similarity(film, **asked):
         inspected = inspect_similarity(film, Inspection("similarity", **asked))
         inspected.header["film"] = "one"
         path = tmp_path / "similarity.html"
@@ -208,17 +202,6 @@ def similarity(page, tmp_path):
         page.locator(".ak-more > summary").click()
         return inspected
 
-    return open_one
-
-
-def pair(page, place, column):
-    """The cell of one variant and pair in the first table of Similarity."""
-    return page.locator("[data-figure=alike] tbody tr").nth(place).locator("td").nth(column)
-
-
-@pytest.mark.long(seconds=6)
-def test_similarity_is_shown_as_it_was_found(page, similarity):
-    """What is tied lies in one place of the joint map; numbers and bands are those of the step."""
     variants = ["QKV", "Q=K", "K=V", "QKV d_k=3", "QKV n_heads=1"]
     film = record(tiny("directed", sharing=variants, n_heads=2, d_head=6, steps=12))
     inspected = similarity(film)
@@ -226,9 +209,6 @@ def test_similarity_is_shown_as_it_was_found(page, similarity):
         for column in range(3):
             words = "same matrix" if column == shared else re.compile(r"^\d\.\d\d [▲▼=]$")
             expect(pair(page, variant, column)).to_have_text(words)
-    bands = page.evaluate(BANDS)
-    assert bands
-    assert max(abs(gap) for band in bands for gap in band) < 0.02, bands
     places = page.evaluate(PLACES, 1)
     assert places[0::3] == places[1::3] != places[2::3]
     places = page.evaluate(PLACES, 2)
@@ -236,9 +216,8 @@ def test_similarity_is_shown_as_it_was_found(page, similarity):
     cells = page.locator("[data-figure=heads] tbody tr").first.locator("td")
     expect(cells.nth(4)).to_contain_text(f"{inspected.fixed['0.table'][0, 0, 0, 2]:.2f}")
     places, alike = page.evaluate(PLACES, 0), inspected.framed["0.alike"]
-    for frame, name in ((-1, None), (0, "First step"), (-1, "Last step"), (0, "First step")):
-        if name:
-            page.get_by_role("button", name=name).click()
+    for frame, name in ((0, "First step"), (-1, "Last step"), (0, "First step")):
+        page.get_by_role("button", name=name).click()
         page.wait_for_function("step => " + DRAWN + " === step", arg=str(film.steps[frame]))
         for column in range(3):
             expect(pair(page, 0, column)).to_contain_text(f"{alike[frame, column, 4]:.2f}")
@@ -250,13 +229,5 @@ def test_similarity_is_shown_as_it_was_found(page, similarity):
     expect(page.locator(".ak-tip")).to_contain_text(inspected.header["full_labels"][-1])
 
     similarity(film, head=1)  # which one variant lacks
-    for figure in ("weights", "activations", "angles", "map"):
-        panel = page.locator(f"[data-figure={figure}] .ak-panel").nth(4)
-        expect(panel).to_contain_text("1 head only.")
     for column in range(3):
         expect(pair(page, 4, column)).to_have_text("no such head")
-    similarity(record(tiny("directed", sharing=["QKV"], d_model=16, d_head=16, steps=2)))
-    expect(page.locator("[data-figure=angles]")).to_be_hidden()  # heads read everything
-    similarity(record(tiny("dictionary", sharing=["QKV", "Q=K"], d_head=6, steps=2)), layer=2)
-    expect(pair(page, 0, 0)).to_have_text("no token has both")
-    expect(pair(page, 1, 0)).to_have_text("same matrix")

@@ -163,10 +163,7 @@ def test_no_other_tied_matrices_are_better(roles):
 
 
 def test_what_cannot_be_compared_has_no_number():
-    """Streams of two widths, values of another width, and zero matrices, without a warning.
-
-    Very small and very large weights are measured: only norms know of the scale.
-    """
+    """Streams of two widths, values of another width, and zero matrices, without a warning."""
     layer = made()
     zero = Projections(0 * layer.W_Q, layer.W_K, layer.W_V)
     for one, without, still in (
@@ -179,13 +176,6 @@ def test_what_cannot_be_compared_has_no_number():
         assert [name for name in still.split() if not np.isfinite(heads[name]).all()] == []
     assert np.isnan(measure_layer(made(d_kv=M + 6)).whole["symmetry"])
     assert portraits_of(made(d_kv=M + 6)) is None
-    one = measure_layer(layer)
-    for scale in (1e-25, 1e18):
-        scaled = Projections(*(w * np.float32(scale) for w in (layer.W_Q, layer.W_K, layer.W_V)))
-        other = measure_layer(scaled)
-        for name in ("symmetry", "directionality", "cos_qk"):
-            assert other.whole[name] == pytest.approx(one.whole[name], abs=1e-5), name
-            assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
 
 
 def test_folding_multiplies_the_gains_in():
@@ -257,7 +247,6 @@ def test_folded_gains_are_in_the_chance_too():
     assert abs(drawn.mean() - folded["overlap_qk"][0]) < 3 * folded["overlap_qk"][1]
     other = made(gain_q=gain, gain_kv=gain, seed=3)
     assert chance_levels(other, fold=True)[0] == folded
-    assert chance_levels(made(), fold=True) == chance_levels(made())
 
 
 def test_a_portrait_holds_the_form_in_two_parts():
@@ -427,9 +416,7 @@ def test_the_figures_are_those_measured_by_hand(table):
             *(whole.median(), whole.min(), whole.max()),
         ]
         for value, text in zip(found, printed.split(), strict=True):
-            half = (
-                0.5 * 10.0 ** -len(text.partition(".")[2]) * 1.02
-            )  # printed from single precision
+            half = 0.51 * 10.0 ** -len(text.partition(".")[2])
             wrong += [(place, value, text)] if abs(value - float(text)) > half else []
     assert wrong == []
 
@@ -510,10 +497,7 @@ def test_the_conclusion_follows_the_overlaps():
             table[f"overlap_{pair}"], table[f"overlap_{pair}_random"] = overlap + noise, 0.1
         assert re.search(f"one real model.*{words}", conclusion(table))
     assert re.search("three real models.*related, but far.*less related", conclusion(whole))
-    table = whole.query("model == @WHISPER").copy()
-    table.loc[table["kind"] == "causal", "overlap_qk"] = 0.1
-    assert "in 1 of 2 kinds" in conclusion(table)
-    crossed = table[table["kind"] == "cross"]
+    crossed = whole.query("model == @WHISPER and kind == 'cross'")
     assert "None" in conclusion(crossed)
     assert overlap_line(crossed) == ""
 
@@ -527,9 +511,6 @@ def test_toys_are_tied_where_their_variant_ties_them():
     assert set(heads["kind"]) == {"encoder", "causal", "cross"}
     for sharing, name in (("Q=K", "tie_symmetric"), ("Q=K", "tie_qk"), ("K=V", "tie_kv")):
         assert heads.loc[heads["model"].str.endswith(f", {sharing}"), name].max() < 1e-3
-    free = heads[heads["model"].str.endswith(", QKV")]
-    assert (free["accuracy"] >= free[["accuracy_qk", "accuracy_kv"]].max(axis=1) - 0.02).all()
-    assert free["cos_qk"].abs().max() < 0.99
     wanted = "model kind layer head cos_qk cos_qv cos_kv overlap_qk overlap_qv overlap_kv"
     for table in (load_atlas().table, toy_table()):  # `models --out` promises these columns
         assert set(table) >= {*wanted.split(), "symmetry", "directionality", *MEASURES}

@@ -151,9 +151,8 @@ def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, capsys)
     assert "rotary positions" in error
     assert error.count("\n") == 1  # the progress bar leaves no line
     write_bert(tmp_path / "other" / "tiny-bert")
-    assert (
-        main(["models", str(bert), str(tmp_path / "other" / "tiny-bert"), "--out", str(out)]) == 0
-    )
+    other = str(tmp_path / "other" / "tiny-bert")
+    assert main(["models", str(bert), other, "--out", str(out)]) == 0
     both = Atlas.load(out)
     assert list(both.table["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
     assert len(both.joined(both).table) == len(both.table)
@@ -226,15 +225,9 @@ def test_a_stopped_measurement_goes_on(bert, tmp_path, monkeypatch):
 def test_interrupts_and_full_disks_lose_nothing(bert, tmp_path, monkeypatch, capsys):
     """Finished models are kept, and the old file stays whole until the new one is."""
     write_bert(tmp_path / "second")
-    calls, out = (
-        iter([measure_model, Mock(side_effect=KeyboardInterrupt)]),
-        tmp_path / "atlas.parquet",
-    )
+    out, first = tmp_path / "atlas.parquet", measure_model(open_model(str(bert)))
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "attnkit.realmodels.atlas.measure_model",
-            lambda *given, **more: next(calls)(*given, **more),
-        )
+        patch.setattr(measuring, "measure_model", Mock(side_effect=[first, KeyboardInterrupt]))
         assert main(["models", str(bert), str(tmp_path / "second"), "--out", str(out)]) == 130
     assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert"]
     before = out.read_bytes()

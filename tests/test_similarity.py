@@ -104,7 +104,6 @@ def test_a_band_holds_independent_matrices(measure):
     others = measure(drawn(400, 16, 5, seed=8), drawn(400, 16, 5, seed=9))
     assert 0.9 <= ((band.low <= others) & (others <= band.high)).mean() <= 0.99
     assert band.mean == pytest.approx(others.mean(), abs=0.02)
-    assert random_band(measure, 16, 5, 5) is band
     if measure is overlap:
         assert random_band(measure, 32, 8, 5).mean == pytest.approx(8 / 32, abs=0.01)
         everything = random_band(measure, 8, 8, 8)
@@ -115,10 +114,7 @@ def test_a_band_holds_independent_matrices(measure):
 
 
 def test_bands_of_activations_hold_random_projections_of_the_same_inputs():
-    """Inputs that vary in two directions only, about a mean, make random projections alike.
-
-    Projections of other widths have no cosine to compare with, but an alignment.
-    """
+    """Inputs that vary in two directions only, about a mean, make random projections alike."""
     inputs = drawn(2, 40, 2, seed=4) @ drawn(2, 16, seed=5) + 0.2 * drawn(2, 40, 16, seed=6)
     inputs += drawn(16, seed=7)
     left, right = drawn(300, 1, 16, 5, seed=8), drawn(300, 1, 16, 5, seed=9)
@@ -129,6 +125,3 @@ def test_bands_of_activations_hold_random_projections_of_the_same_inputs():
         assert (inside > 0.9).all()
         assert np.allclose(others.std(0), (band.high - band.low) / 4, rtol=0.35)
     assert (bands[1].mean > 0.6).all()
-    cosines, alignments = projected_bands(drawn(40, 16), drawn(40, 16), 5, 3)
-    assert np.isnan(cosines.high)
-    assert 0 < alignments.low < alignments.high < 1
