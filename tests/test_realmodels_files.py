@@ -417,7 +417,7 @@ VALUES = (np.nan, np.inf, 3.4e38, -1e38, 1e19, 1.0, 0.0, -0.0, 1e-25, 1e-38, 1e-
 OPTIONS = ((), ("--fold",), ("--offset", "-999999"), ("--every-setting",))
 
 
-@pytest.mark.parametrize("n", [24, pytest.param(400, marks=pytest.mark.long(seconds=40))])
+@pytest.mark.parametrize("n", [24, pytest.param(400, marks=pytest.mark.long(seconds=50))])
 def test_damaged_values_give_one_line_or_a_table_with_gaps(run, tmp_path, seed, n):
     """In time, without a warning; the table has no infinite number and no gap without a reason."""
     rng = np.random.default_rng(seed)
