@@ -67,7 +67,6 @@ def new_cluster(*, killed=False):
     It listens on the loopback interface only, and is silent. The process is killed, or it runs
     below `uv run`, which Ray knows and would repeat in every worker, and returns.
     """
-    pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
     below = [] if killed else [uv.find_uv_bin(), "run", "--offline", "--no-project"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # as sockets need
@@ -94,6 +93,14 @@ def new_cluster(*, killed=False):
             assert not psutil.wait_procs(processes, timeout=PATIENCE)[1]
         assert killed or not list(Path(folder).iterdir())
     assert told == ("", "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray():
+    """Import Ray, which changes sys.path and the hook of errors; change both back at the end."""
+    path, hook = list(sys.path), sys.excepthook
+    yield pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
+    sys.path[:], sys.excepthook = path, hook
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +141,6 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "ray", None)
         assert one_line().startswith("place: got 'ray', allowed 'local'")
-    pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         silent = f"127.0.0.1:{free.getsockname()[1]}"
