@@ -17,7 +17,7 @@ import pytest
 from attnkit.experiment import Experiment
 from attnkit.training.training import Training
 
-BUDGET = 200
+BUDGET = 170
 """Units that the tests of a day may cost. Whoever adds a slow test makes another one cheaper."""
 
 LARGEST_SHARE = 1 / 40
