@@ -63,17 +63,12 @@ def at_rest(page):
     )
 
 
-def downloaded(page, button):
-    """Press a button, and return the text of the file that it gives."""
-    with page.expect_download() as download:
-        button.click()
-    return Path(download.value.path()).read_text(encoding="utf-8")
-
-
 def saved(page, menu, kind):
     """Return the text of a file that a figure's menu gives."""
     menu.locator("summary").click()
-    return downloaded(page, menu.get_by_role("button", name=f"Save as {kind}"))
+    with page.expect_download() as download:
+        menu.get_by_role("button", name=f"Save as {kind}").click()
+    return Path(download.value.path()).read_text(encoding="utf-8")
 
 
 _HOST = """<div id="here"></div><script type="module">{script}

@@ -17,19 +17,16 @@ from attnkit.foundation.language import ENGLISH, LANGUAGES
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "attnkit" / "foundation" / "catalogues"
 KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2), "trN": (1, 2)}
-_WRITTEN = datetime(2026, 11, 27, tzinfo=UTC)
-
 METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript")]
 
 
 def messages_of_code():
     """Return a catalogue of all messages, without translations."""
     found = Catalog(project="attnkit", charset="utf-8")
-    folder = str(ROOT / "attnkit")
-    for name, line, message, comments, _ in extract_from_dir(
-        folder, METHODS, keywords=KEYWORDS, comment_tags=("Translators:",), strip_comment_tags=True
-    ):
-        if any(part for part in (message if isinstance(message, tuple) else [message])):
+    tags = {"comment_tags": ("Translators:",), "strip_comment_tags": True}
+    extracted = extract_from_dir(str(ROOT / "attnkit"), METHODS, keywords=KEYWORDS, **tags)
+    for name, line, message, comments, _ in extracted:
+        if any(message if isinstance(message, tuple) else [message]):
             found.add(message, locations=[(f"attnkit/{name}", line)], auto_comments=comments)
     return found
 
@@ -50,7 +47,7 @@ def update(code):
     catalogue.obsolete.clear()
     catalogue.fuzzy = False
     catalogue.header_comment = f"# {LANGUAGES[code]}: texts of attnkit. See docs/contributing.md."
-    catalogue.creation_date = catalogue.revision_date = _WRITTEN  # no change without a new text
+    catalogue.creation_date = catalogue.revision_date = datetime(2026, 11, 27, tzinfo=UTC)
     for message in catalogue:  # lines would change with every change of the code
         message.locations = sorted({(name, None) for name, _ in message.locations})
     FOLDER.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from dockerfile import read
+from proxy import read_dockerfile
 from visitor import dashboard
 
 SMALL = "v=1&sharing=QKV,Q%3DK&n_seeds=1&steps=40&n_entries=5&n_names=11&n_values=7&d_head=3"
@@ -40,23 +40,16 @@ class Server:
 
     def log(self):
         """Return the log of the server, which is a file without a name."""
-        log = Path(f"/proc/{self.process.pid}/fd/1")
-        return log.read_text(encoding="utf-8", errors="replace")
-
-    def counts(self):
-        """Return what could be left over: processes, threads and open files of the server."""
-        return len(self.all()), self.process.num_threads(), self.process.num_fds()
+        return Path(f"/proc/{self.process.pid}/fd/1").read_text("utf-8", "replace")
 
 
 @contextmanager
 def hosted(session_seconds=120, **settings):
-    """Start a hosted copy on a free port, with an empty store, as the image starts it.
+    """Start a hosted copy with these settings and an empty store, as the image starts it.
 
-    Args:
-        session_seconds: Streamlit keeps a session for so long after its tab is gone.
-        settings: Settings of the copy.
+    Streamlit keeps a session for so many seconds after its tab is gone.
     """
-    command = [*read().command[2:], f"--server.disconnectedSessionTTL={session_seconds}"]
+    command = [*read_dockerfile().command[2:], f"--server.disconnectedSessionTTL={session_seconds}"]
     with TemporaryDirectory() as folder, limited_files():
         given = {"hosted": "true", "store": folder, **settings}
         environment = {f"ATTNKIT_{name.upper()}": str(value) for name, value in given.items()}

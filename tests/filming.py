@@ -19,12 +19,9 @@ FEW = ("QKV", "Q=K", "MQA n_heads=2", "Differential")
 
 def shaken(film):
     """The film with the last frame's weights moved: what starts at zero or one matters then."""
-    generator = np.random.default_rng(2)
+    draw = np.random.default_rng(2).standard_normal
     parameters = [
-        {
-            name: value + 0.1 * generator.standard_normal(value.shape).astype(np.float32)
-            for name, value in own.items()
-        }
+        {name: value + 0.1 * draw(value.shape).astype(np.float32) for name, value in own.items()}
         for own in film.frames[-1].parameters
     ]
     last = replace(film.frames[-1], parameters=parameters)

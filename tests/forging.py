@@ -9,20 +9,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 TYPED = "typed-by-an-attacker"
 """A text in what attackers type, which no log may repeat."""
 
-TEXTS = (
-    "",
-    " ",
-    TYPED,
-    "0",
-    "-1",
-    "1e400",
-    "nan",
-    "QKV",
-    "\x00",
-    "’\u202e",
-    "http://[",
-    "x" * 10**5,
-)
+TEXTS = ("", " ", TYPED, "-1", "1e400", "QKV", "\x00", "’\u202e", "http://[", "x" * 10**5)
 NUMBERS = (0, -1, 1, 2.5, 1e9, -1e300, 10**12, math.nan, math.inf, -math.inf)
 WHOLE = (0, -1, 1, 7, 2**31, -(2**63), 2**63 - 1)
 EVENTS = ("picked", "chosen", "resend", "selection", "value", "event", "layer", "query_index")
@@ -38,25 +25,18 @@ def rerun(**fields):
     return message(rerun_script={"widget_states": {}, **fields})
 
 
-def forged_json(draw, depth=0):
-    """Return JSON of no meaning."""
-    leaves = (None, True, *TEXTS[:9], *WHOLE, 2.5, 10**400)
+def forged_text(draw, depth=0):
+    """Return JSON of no meaning as it is sent, sometimes broken or deep."""
+    leaves = ("null", "[[[", "NaN", '{"picked": 1e999}', *map(json.dumps, (*TEXTS[:-1], *WHOLE)))
     kind = draw.randrange(6)
     if depth > 3 or kind > 3:
         return draw.choice(leaves)
-    members = [forged_json(draw, depth + 1) for _ in range(draw.randrange(5))]
+    members = [forged_text(draw, depth + 1) for _ in range(draw.randrange(4))]
     if kind == 3:
-        return {name: forged_json(draw, depth + 1) for name in draw.sample(EVENTS, 3)}
-    if kind == 2:
-        rows = [draw.choice((*WHOLE, "0", None, [])) for _ in range(draw.randrange(4))]
-        return {"selection": {"rows": rows, "columns": members, "cells": members}}
-    return members if kind else {draw.choice(EVENTS): members}
-
-
-def forged_text(draw):
-    """Return JSON as it is sent, sometimes broken or deep."""
-    text = json.dumps(forged_json(draw))
-    return draw.choice((text, text, text, text[:-1], "[" * 5000, "NaN", '{"picked": 1e999}'))
+        pairs = zip(draw.sample(EVENTS, 3), members, strict=False)
+        return f"{{{', '.join(f'{json.dumps(name)}: {one}' for name, one in pairs)}}}"
+    listed = f"[{', '.join(members)}]"
+    return f'{{"selection": {{"rows": {listed}, "cells": {listed}}}}}' if kind == 2 else listed
 
 
 def forged_run(draw):
@@ -74,18 +54,17 @@ def forged_run(draw):
         "page_script_hash": draw.choice(texts),
         "page_name": draw.choice(texts),
         "fragment_id": draw.choice(("", "", "gone")),
-        "cached_message_hashes": draw.choices(texts[:9], k=draw.choice((0, 3, 500))),
+        "cached_message_hashes": draw.choices(TEXTS[:-1], k=draw.choice((0, 3, 500))),
         "is_history_navigation": draw.random() < 0.5,
     }
 
 
 def forge(draw, widget, field="", options=()):
     """Return a state of a widget, of the kind `field` or of any, sometimes one of its options."""
-    texts = (*TEXTS[:9], *options)
-    state = WidgetState(id=widget)
     kinds = [one.name for one in WidgetState.DESCRIPTOR.oneofs_by_name["value"].fields]
     field = field or draw.choice(kinds)
-    single = {
+    texts = draw.choices((*TEXTS[:-1], *options), k=draw.choice((0, 1, 2, 3, 2000)))
+    values = {
         "json_value": forged_text(draw),
         "json_trigger_value": forged_text(draw),
         "string_value": draw.choice((*TEXTS, *options, forged_text(draw))),
@@ -94,22 +73,12 @@ def forge(draw, widget, field="", options=()):
         "double_value": draw.choice(NUMBERS),
         "int_value": draw.choice(WHOLE),
         "bytes_value": draw.randbytes(9),
+        "string_array_value": {"data": texts},
+        "double_array_value": {"data": draw.choices(NUMBERS, k=3)},
+        "int_array_value": {"data": draw.choices(WHOLE, k=3)},
+        "string_trigger_value": {"data": draw.choice(TEXTS)},
     }
-    arrays = {
-        "string_array_value": draw.choices(texts, k=draw.choice((0, 1, 2, 3, 2000))),
-        "double_array_value": draw.choices(NUMBERS, k=3),
-        "int_array_value": draw.choices(WHOLE, k=3),
-    }
-    if field in single:
-        setattr(state, field, single[field])
-    elif field in arrays:
-        getattr(state, field).SetInParent()
-        getattr(state, field).data.extend(arrays[field])
-    elif field == "string_trigger_value":
-        state.string_trigger_value.data = draw.choice(TEXTS)
-    else:
-        getattr(state, field).SetInParent()
-    return state
+    return WidgetState(id=widget, **{field: values.get(field, {})})
 
 
 def forged_states(draw, widgets, share=1.0):

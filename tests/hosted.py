@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from dockerfile import ROOT, read
-from proxy import HOST, free_ports, n_kept, proxies, services, unfinished
+from proxy import HOST, ROOT, free_ports, n_kept, proxies, read_dockerfile, services, unfinished
 from visitor import Visitor
 
 USER = 1000
@@ -58,18 +57,24 @@ exec setpriv --no-new-privs chroot --userspec="$USER_ID:$USER_ID" "$root" \
 
 def main():
     """Start a copy, train as a visitor, and stop it."""
-    image = read()
+    image = read_dockerfile()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ("root", "app", "data"):
             (folder / part).mkdir()
         os.chown(folder / "data", USER, USER)
-        copy_app(image, folder / "app")
+        for source, target in image.copied:  # as it lies here
+            place, ignored = folder / "app" / target, shutil.ignore_patterns("__pycache__")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=ignored, dirs_exist_ok=True)
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, place)
         (text,) = (text for text in image.all("RUN") if "attnkit.model.kernel" in text)
         with box(image, folder, command=["sh", "-c", text], user=0) as compiler:
             assert compiler.wait(PATIENCE) == 0, log_of(folder)
         with (
-            serving(image, folder) as (port, _),
+            serving(image, folder) as port,
             Visitor(port, EXPERIMENT, "", PATIENCE) as visitor,
         ):
             visitor.press("train")
@@ -83,7 +88,7 @@ def main():
         assert (events[0], events[-1]) == ("server started", "server stopped"), events
         assert "experiment finished" in events, events
         assert [path.name for path in (folder / "data").iterdir()] == ["results.sqlite"]
-        say(f"trained, kept its result, told {', '.join(events)}")
+        sys.stdout.write(f"trained, kept its result, told {', '.join(events)}\n")
         if "--long" in sys.argv:
             check_compose(image, folder)
             with box(image, folder, {"ATTNKIT_MAX_STEPS": "many"}) as refused:
@@ -94,12 +99,8 @@ def main():
 @contextmanager
 def box(image, folder, changes=None, *, command=(), user=USER):
     """Start a command in the box, by default the image's own, and kill it at the end."""
-    environment = {
-        "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
-        **image.environment,
-        "STREAMLIT_SERVER_ADDRESS": HOST,
-        **(changes or {}),
-    }
+    environment = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", **image.environment}
+    environment |= {"STREAMLIT_SERVER_ADDRESS": HOST, **(changes or {})}
     assert environment["ATTNKIT_STORE"] == "/data"
     places = [folder / "root", folder / "app", folder / "data", sys.base_prefix, sys.prefix]
     namespaces = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
@@ -122,13 +123,9 @@ def box(image, folder, changes=None, *, command=(), user=USER):
 
 @contextmanager
 def serving(image, folder, changes=None, limit=()):
-    """Yield port and process of a server that is well; stopped as Docker does, it must end well.
+    """Yield the port of a server that is well; stopped as Docker does, it must end well.
 
-    Args:
-        image: The Dockerfile.
-        folder: Its folders.
-        changes: Environment variables besides those of the image.
-        limit: What stands before the image's command.
+    The changes are environment variables; the limit stands before the image's command.
     """
     (port,) = free_ports(1)
     variables = {**(changes or {}), "STREAMLIT_SERVER_PORT": str(port)}
@@ -141,7 +138,7 @@ def serving(image, folder, changes=None, limit=()):
             time.sleep(0.3)
         (process,) = psutil.Process(started.pid).children()
         assert process.uids().real == USER
-        yield port, process
+        yield port
         process.terminate()
         assert started.wait(10) == 0, log_of(folder)
 
@@ -151,7 +148,7 @@ def check_compose(image, folder):
     given = {"ATTNKIT_HOST": HOST, "ATTNKIT_OWNER_SECRET": SECRET}
     changes = services(given)["attnkit"]["environment"]
     with (
-        serving(image, folder, changes, ["prlimit", f"--nofile={SOFT}:"]) as (port, _),
+        serving(image, folder, changes, ["prlimit", f"--nofile={SOFT}:"]) as port,
         proxies(port, folder) as (https, trusted),
         unfinished(https, trusted) as slow,
         ExitStack() as stack,
@@ -176,29 +173,12 @@ def check_compose(image, folder):
         assert n_kept(https, 600, MANY) == 500
         while slow.recv(4096):
             pass
-    say("trained through the proxies, which name and count addresses and end unfinished requests")
-
-
-def copy_app(image, folder):
-    """Copy what the Dockerfile copies, as it lies here."""
-    for source, target in image.copied:
-        found = ROOT / source
-        if found.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(found, folder / target, ignore=ignored, dirs_exist_ok=True)
-        else:
-            (folder / target).mkdir(parents=True, exist_ok=True)
-            shutil.copy(found, folder / target)
+    sys.stdout.write("trained through the proxies, which count addresses and end slow requests\n")
 
 
 def log_of(folder):
     """Return all that the box has written on standard output and standard error."""
     return (folder / "log").read_text(encoding="utf-8")
-
-
-def say(text):
-    """Write one line for whoever watches."""
-    sys.stdout.write(f"{text}\n")
 
 
 if __name__ == "__main__":

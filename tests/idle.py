@@ -58,18 +58,14 @@ class IdleProcess:
             raise EOFError("the process has ended")
         return reply
 
-    def kill(self):
-        """There is nothing to kill."""
-
     def hang_up(self):
         """Let whoever reads go."""
         self._replies.put(None)
 
-    def end(self, seconds=0.0):
-        """There is nothing to wait for."""
+    def do_nothing(self, seconds=0.0):
+        """There is nothing to kill, to wait for or to close."""
 
-    def close(self):
-        """There is nothing to close."""
+    kill = end = close = do_nothing
 
 
 @contextmanager
@@ -95,9 +91,8 @@ def idle_service(folder, **environment):
             for name, value in {"store": str(folder), **environment}.items():
                 patch.setenv(f"ATTNKIT_{name.upper()}", value)
             patch.setattr("attnkit.service.process.TrainingProcess", start)
-            patch.setattr(
-                "attnkit.ui.server.startup.start", lambda: None
-            )  # it sets options of the server
+            # The start sets options of the server.
+            patch.setattr("attnkit.ui.server.startup.start", lambda: None)
             clear()
             yield processes
     finally:  # also after a test that failed: the next one must not find these settings

@@ -1,17 +1,17 @@
-"""Small model files of every format, and where the numbers of their headers stand.
+"""Small model files of every format: contents by name, that of the model first.
 
-The writers are as short as the formats and share nothing with the readers. A written file knows
-where each number of its header is, so that it can be made false.
-That of Marian follows its source, `saveItems` in src/common/binary.cpp.
+What is not bytes is written as JSON. GGUF is written with its package; the writer of Marian's
+files follows its source, `saveItems` in src/common/binary.cpp.
 """
 
 import io
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import gguf
 import numpy as np
 import yaml
 from safetensors.numpy import save
@@ -31,61 +31,27 @@ class Sizes:
         """Return random rows of W_Q, W_K and W_V of every layer, (h·d, m), by letters."""
         heads = {"q": self.n_heads, "k": self.n_kv_heads, "v": self.n_kv_heads}
         return [
-            {p: normal(rng, n * self.d_head, self.d_model) for p, n in heads.items()}
+            {
+                p: rng.standard_normal((n * self.d_head, self.d_model)).astype(np.float32)
+                for p, n in heads.items()
+            }
             for _ in range(self.n_layers)
         ]
 
 
-@dataclass(frozen=True)
-class File:
-    """A model file: place and `struct` code of each number in its header, and files beside it.
-
-    What lies beside is bytes, or a value to be written as JSON.
-    """
-
-    name: str
-    data: bytes
-    fields: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    beside: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_field(self, name, value):
-        """Return the content with another value of a field."""
-        place, code = self.fields[name]
-        raw = struct.pack("<" + code, value)
-        return self.data[:place] + raw + self.data[place + len(raw) :]
+def write(folder, files):
+    """Write files into a folder, and return the path of the first one."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return folder / next(iter(files))
 
 
-class Writer:
-    """Bytes of a file, and the places of their fields."""
-
-    def __init__(self, start=b""):
-        self.data, self.fields = bytearray(start), {}
-
-    def number(self, name, code, value):
-        """Write a number, and remember its place by its name."""
-        self.fields[name] = (len(self.data), code)
-        self.data += struct.pack("<" + code, value)
-
-    def text(self, name, code, value, end=b""):
-        """Write a text after its length."""
-        raw = value.encode() + end
-        self.number(f"{name} length", code, len(raw))
-        self.data += raw
-
-
-def normal(rng, *shape):
-    """Return random numbers in single precision."""
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def matrices_of(layer):
-    """Return letters and rows of the matrices that a layer has."""
-    return [(p, w) for p, w in layer.items() if p in "qkv"]
-
-
-def gain_of(layer, sizes):
-    """Return the gain of the norm before a layer."""
-    return layer.get("gain", np.ones(sizes.d_model, np.float32))
+def parts_of(layer, sizes):
+    """Return the arrays of a layer by letter, and the gain of the norm before it by "norm"."""
+    gain = layer.get("gain", np.ones(sizes.d_model, np.float32))
+    return {"norm": gain} | {p: w for p, w in layer.items() if p in "qkv"} if layer else {}
 
 
 # safetensors
@@ -100,180 +66,121 @@ def llama(sizes):
     }  # fmt: skip
 
 
-def encode(header, data, length=None):
-    """Encode a safetensors file; `length` may differ from the header's true length."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
+def encode(header, data):
+    """Encode a safetensors file."""
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
 
 
 def llama_tensors(sizes, rows):
     """Return the tensors of a Llama by name."""
-    tensors = {}
-    for stem, layer in ((f"model.layers.{i}.", layer) for i, layer in enumerate(rows)):
-        tensors[f"{stem}input_layernorm.weight"] = gain_of(layer, sizes)
-        tensors |= {f"{stem}self_attn.{p}_proj.weight": w for p, w in matrices_of(layer)}
-    return tensors
+    return {
+        f"model.layers.{i}.{'input_layernorm' if p == 'norm' else f'self_attn.{p}_proj'}.weight": w
+        for i, layer in enumerate(rows)
+        for p, w in parts_of(layer, sizes).items()
+    }
 
 
 def safetensors_file(sizes, rows):
     """Write a Llama."""
-    fields, beside = {"header": (0, "Q")}, {"config.json": llama(sizes)}
-    return File("model.safetensors", save(llama_tensors(sizes, rows)), fields, beside)
+    return {"model.safetensors": save(llama_tensors(sizes, rows)), "config.json": llama(sizes)}
 
 
 def index_file(sizes, rows):
     """Write the same model as an index of one file."""
-    part = safetensors_file(sizes, rows)
     names = dict.fromkeys(llama_tensors(sizes, rows), "part.safetensors")
-    beside = {**part.beside, "part.safetensors": part.data}
-    return File(
-        "model.safetensors.index.json", json.dumps({"weight_map": names}).encode(), {}, beside
-    )
+    content, config = safetensors_file(sizes, rows).values()
+    index = {"model.safetensors.index.json": {"weight_map": names}}
+    return index | {"part.safetensors": content, "config.json": config}
 
 
 # GGUF
 
-GGUF_CODES = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+
+def gguf_bytes(architecture, keys, tensors, quantised=None):
+    """Write keys and tensors as GGUF; tensors of bytes are of a quantised type."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.gguf")
+        writer = gguf.GGUFWriter(path, architecture)
+        for name, value in keys.items():
+            kind = {int: "uint32", float: "float32", str: "string", list: "array"}[type(value)]
+            getattr(writer, f"add_{kind}")(name, value)
+        for name, rows in tensors.items():
+            raw_type = quantised if rows.dtype == np.uint8 else None
+            writer.add_tensor(name, np.ascontiguousarray(rows), raw_dtype=raw_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path.read_bytes()
 
 
-def floats(values):
-    """Return shape, type and bytes of a tensor in single precision."""
-    return values.shape, 0, values.astype(np.float32).tobytes()
+def gguf_file(sizes, rows, keys=None, more=None, architecture="llama", quantised=None):
+    """Write a model with other keys and more tensors.
 
-
-def gguf_file(sizes, rows, keys=None, tensors=None, more=b""):
-    """Write a Llama as llama.cpp does, which interleaves the halves of each query and key head.
-
-    `keys` and `tensors` are added or changed, or removed by None; `more` is an encoded key.
+    That of a Llama is as from llama.cpp, which interleaves the halves of each query and key head.
     """
-    all_keys = {
-        "general.architecture": (8, "llama"),
-        "llama.block_count": (4, sizes.n_layers),
-        "llama.embedding_length": (4, sizes.d_model),
-        "llama.attention.head_count": (4, sizes.n_heads),
-        "llama.attention.head_count_kv": (4, sizes.n_kv_heads),
-        "llama.attention.key_length": (4, sizes.d_head),
-        "llama.rope.freq_base": (6, 1e4),
-        "tokenizer.ggml.tokens": (9, (8, ["a", "bc", ""])),
-        "tokenizer.ggml.scores": (9, (6, [1.0, 2.0])),
-    } | (keys or {})
-    all_tensors = {}
+    own = {
+        "block_count": sizes.n_layers,
+        "embedding_length": sizes.d_model,
+        "attention.head_count": sizes.n_heads,
+        "attention.head_count_kv": sizes.n_kv_heads,
+        "attention.key_length": sizes.d_head,
+        "rope.freq_base": 1e4,
+    }
+    keys = {f"{architecture}.{name}": value for name, value in own.items()} | (keys or {})
+    keys |= {"tokenizer.ggml.tokens": ["a", "bc", ""], "tokenizer.ggml.scores": [1.0, 2.0]}
+    tensors = dict(more or {})
     for i, layer in enumerate(rows):
-        all_tensors[f"blk.{i}.attn_norm.weight"] = floats(gain_of(layer, sizes))
-        for p, w in matrices_of(layer):
-            halves = w.reshape(-1, 2, sizes.d_head // 2, sizes.d_model).swapaxes(1, 2)
-            stored = w if p == "v" else halves.reshape(w.shape)
-            all_tensors[f"blk.{i}.attn_{p}.weight"] = floats(stored)
-    known = {name: value for name, value in all_keys.items() if value is not None}
-    held = {name: t for name, t in (all_tensors | (tensors or {})).items() if t is not None}
-    out = Writer(b"GGUF")
-    out.number("version", "I", 3)
-    out.number("tensors", "Q", len(held))
-    out.number("keys", "Q", len(known) + bool(more))
-    for name, (kind, value) in known.items():
-        out.text(f"key {name}", "Q", name)
-        out.number(f"type of {name}", "I", kind)
-        gguf_value(out, name, kind, value)
-    out.data += more
-    data, align = b"", 32
-    for name, (shape, kind, raw) in held.items():
-        data += bytes(-len(data) % align)
-        out.text(name, "Q", name)
-        out.number(f"{name} rank", "I", len(shape))
-        for axis, side in enumerate(shape[::-1]):
-            out.number(f"{name} side {axis}", "Q", side)
-        out.number(f"{name} type", "I", kind)
-        out.number(f"{name} offset", "Q", len(data))
-        data += raw
-    out.data += bytes(-len(out.data) % align)
-    return File("model.gguf", bytes(out.data) + data, out.fields)
-
-
-def gguf_value(out, name, kind, value):
-    """Write a value of GGUF."""
-    if kind == 8:
-        out.text(name, "Q", value)
-    elif kind == 9:
-        inner, items = value
-        out.number(f"{name} items' type", "I", inner)
-        out.number(f"{name} items", "Q", len(items))
-        for i, item in enumerate(items):
-            gguf_value(out, f"{name} {i}", inner, item)
-    else:
-        out.number(name, GGUF_CODES[kind], value)
+        for p, w in parts_of(layer, sizes).items():
+            if p in "qk" and architecture == "llama":
+                halves = w.reshape(-1, 2, sizes.d_head // 2, sizes.d_model).swapaxes(1, 2)
+                w = halves.reshape(w.shape)
+            tensors[f"blk.{i}.attn_{p}.weight"] = w
+    return {"model.gguf": gguf_bytes(architecture, keys, tensors, quantised)}
 
 
 # Marian
 
-FLOAT32, INT8 = 0x404, 0x101
-
 OPTIONS = {
-    "type": "transformer", "dim-emb": 42, "dim-vocabs": [61, 61], "enc-depth": 2, "dec-depth": 2,
-    "tied-embeddings-all": True, "transformer-heads": 3, "transformer-no-projection": False,
-    "transformer-dim-ffn": 37, "transformer-ffn-depth": 2, "transformer-ffn-activation": "relu",
-    "transformer-decoder-autoreg": "self-attention", "transformer-tied-layers": [],
-    "transformer-guided-alignment-layer": "last", "transformer-preprocess": "",
-    "transformer-postprocess-emb": "d", "transformer-postprocess": "dan",
+    "type": "transformer", "enc-depth": 2, "dec-depth": 2, "transformer-heads": 3,
+    "transformer-decoder-autoreg": "self-attention", "transformer-preprocess": "",
     "transformer-postprocess-top": "", "version": "v1.11.0 f00a062 2022-02-08 08:39:24 -0800",
 }  # fmt: skip
+MARIAN_Q = "encoder_l1_self_Wq"
 
 
-def configuration(**instead):
-    """Write options as YAML; `_` in a keyword stands for `-`, and None removes an option."""
-    options = OPTIONS | {name.replace("_", "-"): value for name, value in instead.items()}
-    return yaml.safe_dump({name: value for name, value in options.items() if value is not None})
+def translator(d_model=12):
+    """Return random weights of a translator's attention by name; `MARIAN_Q` is the first."""
+    rng, shapes = np.random.default_rng(7), {}
+    for name in ("encoder_l{}_self", "decoder_l{}_self", "decoder_l{}_context"):
+        for scope in (name.format(block) for block in (1, 2)):
+            shapes |= {f"{scope}_W{role}": (d_model, d_model) for role in "qkv"}
+            shapes |= {f"{scope}_b{role}": (1, d_model) for role in "qkv"}
+            shapes[f"{scope}_Wo_ln_scale_pre"] = (1, d_model)
+    shapes["encoder_top_ln_scale"] = (1, d_model)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def transformer(suffix=""):
-    """Return random weights of a translator by name; norms of pre-norm models end with "_pre"."""
-    draw, d_model, d_ffn = np.random.default_rng(7).standard_normal, 42, 37
-    shapes = {"Wemb": (61, d_model), "decoder_ff_logit_out_b": (1, 61)}
-    for stack, attentions in (("encoder", ("self",)), ("decoder", ("self", "context"))):
-        for block in (f"{stack}_l1", f"{stack}_l2"):
-            norms = [f"{block}_ffn_ffn"]
-            for scope in (f"{block}_{attention}" for attention in attentions):
-                shapes |= {f"{scope}_W{role}": (d_model, d_model) for role in "qkvo"}
-                shapes |= {f"{scope}_b{role}": (1, d_model) for role in "qkvo"}
-                norms.append(f"{scope}_Wo")
-            shapes |= {f"{block}_ffn_W1": (d_model, d_ffn), f"{block}_ffn_b1": (1, d_ffn)}
-            shapes |= {f"{block}_ffn_W2": (d_ffn, d_model), f"{block}_ffn_b2": (1, d_model)}
-            parts = [f"{norm}_ln_{part}{suffix}" for norm in norms for part in ("scale", "bias")]
-            shapes |= dict.fromkeys(parts, (1, d_model))
-        if suffix:
-            shapes |= {f"{stack}_top_ln_{p}": (1, d_model) for p in ("scale", "bias")}
-    return {name: draw(shape).astype(np.float32) for name, shape in shapes.items()}
+def marian_file(name="model.bin", more=None, save=np.savez, **options):
+    """Write a translator with other options and more tensors, as a *.npz or *.bin.
 
-
-def with_configuration(tensors, text):
-    """Return the tensors and that of a configuration, which ends with a zero."""
-    return {**tensors, "special:model.yml": np.frombuffer(text.encode() + b"\0", np.int8)}
-
-
-def bin_file(tensors, text):
-    """Write a *.bin of Marian, in which every tensor's data is filled up to 256 bytes."""
-    out, held, names, data = Writer(), with_configuration(tensors, text), b"", b""
-    out.number("version", "Q", 1)
-    out.number("tensors", "Q", len(held))
-    for name, value in held.items():
-        kind, said = INT8 if value.dtype == np.int8 else FLOAT32, name.encode() + b"\0"
-        raw = value.tobytes()
-        raw += b"\xaa" * (-len(raw) % 256 if kind == FLOAT32 else 0)
-        out.number(f"{name} name", "Q", len(said))
-        out.number(f"{name} type", "Q", kind)
-        out.number(f"{name} rank", "Q", value.ndim)
-        out.number(f"{name} size", "Q", len(raw))
-        names, data = names + said, data + raw
-    out.data += names
-    for name, value in held.items():
-        for axis, side in enumerate(value.shape):
-            out.number(f"{name} side {axis}", "i", side)
-    n_zeros = 256 - (len(out.data) + 8) % 256
-    out.number("padding", "Q", n_zeros)
-    return File("model.bin", bytes(out.data) + bytes(n_zeros) + data, out.fields)
-
-
-def npz_file(tensors, text):
-    """Write a *.npz of Marian."""
-    file = io.BytesIO()
-    np.savez(file, **with_configuration(tensors, text))
-    return File("model.npz", file.getvalue())
+    `_` in the name of an option stands for `-`. Data in a *.bin is filled up to 256 bytes.
+    """
+    options = OPTIONS | {key.replace("_", "-"): value for key, value in options.items()}
+    text = np.frombuffer(yaml.safe_dump(options).encode() + b"\0", np.int8)
+    held = translator() | (more or {}) | {"special:model.yml": text}
+    if name.endswith(".npz"):
+        file = io.BytesIO()
+        save(file, **held)
+        return {name: file.getvalue()}
+    heads = names = sides = data = b""
+    for key, value in held.items():
+        raw, number_type = value.tobytes(), 0x101 if value.dtype == np.int8 else 0x404
+        raw += b"\xaa" * (-len(raw) % 256)
+        heads += struct.pack("<4Q", len(key) + 1, number_type, value.ndim, len(raw))
+        names += key.encode() + b"\0"
+        sides += struct.pack(f"<{value.ndim}i", *value.shape)
+        data += raw
+    start = struct.pack("<2Q", 1, len(held)) + heads + names + sides
+    return {name: start + struct.pack("<Q3x", 3) + data}

@@ -31,16 +31,9 @@ from attnkit.variants.sharing import Sharing
 
 ANY = [*Sharing, *(named.variant for named in CATALOGUE.values()), *COMPOSED]
 
-SIZES = {
-    "d_model": [16, 32, 64, 128],
-    "n_heads": [1, 2, 4],
-    "n_layers": [1, 2, 3],
-    "batch_size": [16, 64, 256],
-    "n_eval": [16, 256, 1024],
-    "blocks": ["lean", "standard"],
-    "d_mlp": [0, 64],
-    "equal": ["", "parameters", "kv_cache"],
-}
+SIZES = {"d_model": [16, 32, 64, 128], "n_heads": [1, 2, 4], "n_layers": [1, 2, 3]}
+SIZES |= {"batch_size": [16, 64, 256], "n_eval": [16, 256, 1024], "d_mlp": [0, 64]}
+SIZES |= {"blocks": ["lean", "standard"], "equal": ["", "parameters", "kv_cache"]}
 
 MOST_MEGABYTES, MOST_WORK = 300, 2e9
 """Largest estimate, and largest number of multiply-adds, of what is measured."""
@@ -54,15 +47,10 @@ def draw(generator):
         given = {name: value for name, value in given.items() if generator.random() < 0.5}
         if TASKS[task]().earlier is not None:
             given["earlier_steps"] = 1
+        given |= {"task": task, "sharing": generator.sample(ANY, n_variants)}
+        given |= {"n_seeds": generator.choice([1, 3, 10, 40]), "steps": 3, "evaluate_every": 1}
         try:
-            experiment = Experiment(
-                task=task,
-                sharing=generator.sample(ANY, n_variants),
-                n_seeds=generator.choice([1, 3, 10, 40]),
-                steps=3,
-                evaluate_every=1,
-                **given,
-            )
+            experiment = Experiment(**given)
         except InvalidExperiment:  # settings that do not go together
             continue
         training = experiment.training

@@ -1,32 +1,54 @@
-"""The proxies of docs/hosting.md in front of a hosted copy, without a container engine."""
+"""What the Dockerfile says, and the proxies of docs/hosting.md, without a container engine."""
 
+import json
 import os
 import re
 import select
+import shlex
 import socket
 import ssl
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import yaml
-from dockerfile import ROOT
+
+ROOT = Path(__file__).parents[1]
 
 FOLDER = ROOT / "docs" / "hosting"
 
 HOST = "127.0.0.1"
 """Name of the machine in the tests; for an address, Caddy writes the certificate itself."""
 
-SITE = "class.example.org"
-"""Name of the machine in docs/hosting.md."""
+
+class Dockerfile:
+    """Instructions of a Dockerfile: name and text, continued lines joined, no comments."""
+
+    def __init__(self, text):
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
+        found = (line.partition(" ") for line in joined.splitlines() if line.strip())
+        self.instructions = [(name, rest.strip()) for name, _, rest in found]
+        words = [word for text in self.all("ENV") for word in shlex.split(text)]
+        self.environment = dict(word.split("=", maxsplit=1) for word in words)
+        self.command = json.loads(self.all("CMD")[-1])
+        self.health = json.loads(self.all("HEALTHCHECK")[-1].partition("CMD ")[2])
+        copies = [text.split() for text in self.all("COPY")]
+        self.copied = [(source, target) for *sources, target in copies for source in sources]
+
+    def all(self, name):
+        """Return the texts of all instructions of one kind, in their order."""
+        return [text for kind, text in self.instructions if kind == name]
+
+
+def read_dockerfile():
+    """Return the Dockerfile of this repository."""
+    return Dockerfile((ROOT / "Dockerfile").read_text(encoding="utf-8"))
 
 
 def services(variables):
-    """Return the services of the compose file with their variables replaced.
-
-    Raises:
-        KeyError: If a variable without a default has no value.
-    """
+    """Return the services of the compose file with their variables replaced."""
 
     def value(found):
         name, default = found["name"], found["default"]
@@ -42,11 +64,8 @@ def proxies(upstream, folder):
     """Start HAProxy and Caddy with our files; yield the port for HTTPS, and what trusts it.
 
     A Caddy before 2.7, as Debian's, does not speak HAProxy's protocol. It sees the visitors'
-    addresses all the same, because here HAProxy may connect from them.
-
-    Args:
-        upstream: Port of the hosted copy.
-        folder: Where Caddy keeps its certificates.
+    addresses all the same, because here HAProxy may connect from them. `upstream` is the port of
+    the hosted copy, and Caddy keeps its certificates in the folder.
     """
     http, https, inner = free_ports(3)
     caddy_changes = {
@@ -71,40 +90,7 @@ def proxies(upstream, folder):
         running(["caddy", "run", "--config", caddyfile, "--adapter", "caddyfile"], folder),
         running(["haproxy", "-f", configuration], folder),
     ):
-        yield https, trusted_by(https, root, HOST, folder)
-
-
-@contextmanager
-def nginx(upstream, folder):
-    """Start nginx with the lines of docs/hosting.md; yield its port, and what trusts it.
-
-    Args:
-        upstream: Port of the hosted copy.
-        folder: Where nginx keeps its files.
-    """
-    (port,), certificate, key = free_ports(1), folder / "own.pem", folder / "own.key"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"]
-    subject = ["-subj", f"/CN={SITE}", "-addext", f"subjectAltName=DNS:{SITE}"]
-    subprocess.run([*command, *subject], check=True, capture_output=True)
-    page = (FOLDER.parent / "hosting.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    folders = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
-    (folder / "lines").write_text(
-        f"daemon off;\npid {folder}/pid;\nevents {{}}\n"
-        f"http {{\naccess_log off;\n{folders}{lines}}}\n",
-        encoding="utf-8",
-    )
-    changes = {
-        "listen 443": f"listen {HOST}:{port}",
-        "/etc/ssl/class.example.org.pem": str(certificate),
-        "/etc/ssl/private/class.example.org.key": str(key),
-        "127.0.0.1:8501": f"{HOST}:{upstream}",
-    }
-    configuration = changed(folder / "lines", changes, folder)
-    with running(["nginx", "-c", configuration, "-e", "stderr"], folder):
-        yield port, trusted_by(port, certificate, SITE, folder)
+        yield https, trusted_by(https, root, folder)
 
 
 def changed(path, changes, folder):
@@ -132,7 +118,7 @@ def running(command, folder):
         process.wait()
 
 
-def trusted_by(port, certificate, name, folder):
+def trusted_by(port, certificate, folder, name=HOST):
     """Return what trusts the proxy at a port, as soon as it answers with its certificate."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

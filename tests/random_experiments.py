@@ -1,5 +1,6 @@
-"""Hypothesis strategies that draw experiments of any size, variants and settings."""
+"""Hypothesis strategies that draw experiments of any kind and variants; problems of wrong ones."""
 
+import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -79,3 +80,12 @@ def mixed(draw, **fixed):
             continue
     assume(possible)
     return sizes_drawn.replace(sharing=possible)
+
+
+def problem_of(**given):
+    """Return the only problem of wrong settings."""
+    with pytest.raises(InvalidExperiment) as caught:
+        Experiment(**given)
+    (problem,) = caught.value.problems
+    assert str(caught.value) == str(problem)
+    return problem

@@ -60,16 +60,13 @@ def draw_variant(rng):
     start = rng.choice([entry.variant.value for entry in CATALOGUE.values()])
     if rng.random() < 0.6:
         start = rng.choice([*Sharing, "QKV V=I", "Q=K=V=I O=I d_head=m/h", *CATALOGUE])
-    words = [draw_word(rng) for _ in range(rng.choice([0, 1, 1, 2, 4, 40]))]
-    text = " ".join([start, *words])
+    words = [start]
+    for _ in range(rng.choice([0, 1, 1, 2, 4, 40])):
+        name = rng.choice(list(OPTIONS))
+        sample = rng.choice([*OPTIONS[name].samples, rng.choice(WIDTHS)])
+        words.append(name if sample is None else f"{name}={sample}")
+    text = " ".join(words)
     return misspelt(rng, text) if rng.random() < 0.1 else text
-
-
-def draw_word(rng):
-    """Return a word of a text form with a value that it may have, or any width."""
-    name = rng.choice(list(OPTIONS))
-    sample = rng.choice([*OPTIONS[name].samples, rng.choice(WIDTHS)])
-    return name if sample is None else f"{name}={sample}"
 
 
 def draw_name(rng):

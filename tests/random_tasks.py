@@ -1,13 +1,11 @@
 """Hypothesis strategies that draw tasks with any dials, and their examples."""
 
-import math
-from typing import get_args
-
 import pytest
 import torch
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from attnkit.experiment.experiment import settings
 from attnkit.tasks import TASKS
 
 every_task = pytest.mark.parametrize("cls", TASKS.values(), ids=TASKS)
@@ -18,34 +16,20 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def limits(info):
-    """Return a dial's bounds and step, by name."""
-    return {
-        key: getattr(meta, key)
-        for meta in info.metadata
-        for key in ("ge", "le", "multiple_of")
-        if hasattr(meta, key)
-    }
+def dials_of(cls):
+    """Return the settings of a task that are its own, by name."""
+    known = settings(cls.name.removeprefix("before_"))
+    return {name: known[name] for name in cls.model_fields}
 
 
-def smallest_value(info):
-    """Return a dial's first choice or lowest value."""
-    choices, known = get_args(info.annotation), limits(info)
-    if choices or info.annotation is bool:
-        return choices[0] if choices else False
-    step = known.get("multiple_of", 1)
-    return known["ge"] if info.annotation is float else math.ceil(known["ge"] / step) * step
-
-
-def values_of(info):
+def values_of(dial):
     """Return a strategy for all values that a dial allows."""
-    choices, known = get_args(info.annotation), limits(info)
-    if choices or info.annotation is bool:
-        return st.sampled_from(choices or (False, True))
-    if info.annotation is float:
-        return st.floats(known["ge"], known["le"])
-    step = known.get("multiple_of", 1)
-    return st.integers(math.ceil(known["ge"] / step), known["le"] // step).map(lambda n: n * step)
+    if dial.kind is bool or dial.choices:
+        return st.sampled_from(dial.choices or (False, True))
+    if dial.kind is float:
+        return st.floats(dial.low, dial.high)
+    step = dial.multiple_of or 1
+    return st.integers(0, int(dial.high - dial.low) // step).map(lambda n: dial.low + n * step)
 
 
 def changed(task, name, value):
@@ -61,17 +45,18 @@ def changed(task, name, value):
 @st.composite
 def configured(draw, cls):
     """Draw a task with any dials, which are changed one after another in any order."""
-    task = cls()
-    for name in draw(st.permutations(list(cls.model_fields))):
-        task = changed(task, name, draw(values_of(cls.model_fields[name])))
+    task, dials = cls(), dials_of(cls)
+    for name in draw(st.permutations(list(dials))):
+        task = changed(task, name, draw(values_of(dials[name])))
     return task
 
 
 def smallest_task(cls):
     """Return the task with every dial as low as it can be."""
     task = cls()
-    for name, info in cls.model_fields.items():
-        task = changed(task, name, smallest_value(info))
+    for name, dial in dials_of(cls).items():
+        lowest = dial.choices[0] if dial.choices else dial.low or dial.kind(0)
+        task = changed(task, name, lowest)
     return task
 
 

@@ -57,10 +57,8 @@ def about(claim):
 class MadeUp(Bench):
     """A bench that trains nothing.
 
-    Args:
-        say: Called with a line about what is being done.
-        accuracy: Accuracy of every run of a sharing, at all steps or one at 1, 2, 4, ... times the
-            base steps; other sharings have numbers of their own. NaN: all runs diverge.
+    Every run of a sharing has the given accuracy, at all steps or one at 1, 2, 4, ... times the
+    base steps; other sharings have numbers of their own. NaN: all runs diverge.
     """
 
     def __init__(self, say=lambda _: None, **accuracy):

@@ -1,6 +1,5 @@
 """The Atlas page without a browser: its flow, its link, and measuring a model."""
 
-import json
 import re
 import subprocess
 from io import BytesIO, TextIOWrapper
@@ -12,7 +11,8 @@ import pytest
 from family_models import CASES, built, save_tokenizer
 from idle import PATIENCE, idle_service, link_of, open_page, show
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
-from safetensors.numpy import save_file
+from model_files import write
+from safetensors.numpy import save
 from visiting import drawn, press
 
 from attnkit.analysis.inspection.result import InspectionResult
@@ -45,19 +45,13 @@ def local_copy(tmp_path_factory):
 
 
 def choose(tab, **wanted):
-    """Choose in lists by the end of their keys, one after the other."""
+    """Set lists, switches and buttons by the end of their keys, one after the other."""
     for name, value in wanted.items():
-        tab.selectbox(key=f"atlas_{name}").set_value(value)
+        kind = tab.toggle if name in ("fold", "toys") else tab.selectbox
+        kind = tab.button_group if name in ("section", "offset", "once", "tie") else kind
+        kind(key=f"atlas_{name}").set_value(value)
         show(tab)
     return tab
-
-
-def switch(tab, **wanted):
-    """Set switches and buttons by the end of their keys, all at once."""
-    for name, value in wanted.items():
-        kind = tab.toggle if name in ("fold", "toys") else tab.button_group
-        kind(key=f"atlas_{name}").set_value(value)
-    return show(tab)
 
 
 def texts(tab):
@@ -80,7 +74,7 @@ def test_the_page_concludes_and_opens_one_section_at_a_time(local_copy):
     text_with(tab, overlap_line(table))
     assert link_of(tab) == {}
     for name in SECTIONS:
-        assert link_of(switch(tab, section=name))["show" if name != "head" else "head"]
+        assert link_of(choose(tab, section=name))["show" if name != "head" else "head"]
         if name == "numbers":
             text_with(tab, "\n\n".join(answer_sentences(table)))
             assert [caveat for caveat in caveats(table) if caveat not in " ".join(texts(tab))] == []
@@ -99,9 +93,8 @@ def test_the_page_concludes_and_opens_one_section_at_a_time(local_copy):
         assert not any(fold.dataframe for fold in folds)
         shown |= figures
     assert len(shown) == 7
-    assert link_of(switch(tab, section=None))["show"] == "overview"
-    switch(tab, section="tying").button_group(key="atlas_tie").set_value("tie_kv")
-    assert link_of(show(tab))["measure"] == "tie_kv"
+    assert link_of(choose(tab, section=None))["show"] == "overview"
+    assert link_of(choose(tab, section="tying", tie="tie_kv"))["measure"] == "tie_kv"
     assert drawn(tab, "atlas_grid")["measure"] == MEASURES["tie_kv"].title
 
 
@@ -115,10 +108,10 @@ def test_a_link_shows_a_head_and_two_models_and_a_faulty_one_is_told_once(local_
     assert f"head 3. {100 * (1 + row.symmetry) / 2:.0f}%" in drawn(tab, "atlas_split")["alt"]
     assert link_of(tab) == sent
     assert link_of(choose(tab, head_model=WRITER))["head"] == f"{WRITER}/causal/1/3"
-    choose(switch(tab, section="measures"), x="cos_kv", y="rank_q")
+    choose(tab, section="measures", x="cos_kv", y="rank_q")
     title = drawn(tab, "atlas_scatter")["save"]["title"]
     assert all(MEASURES[name].title in title for name in ("cos_kv", "rank_q"))
-    sent = link_of(choose(switch(tab, section="models"), other=f"{WRITER}, cross"))
+    sent = link_of(choose(tab, section="models", other=f"{WRITER}, cross"))
     assert {"head", "measure", "show", "x", "y", "other"} == set(sent)
     for page in ("guide", "atlas"):
         tab.query_params.clear()
@@ -137,20 +130,20 @@ def test_settings_change_what_is_counted_and_shown(local_copy):
     tab = open_page("atlas", measure="cos_qk", head=f"{WRITER}/causal/1/2")
     notes = []
     for fold, offset in ((True, 0), (False, 4)):
-        switch(tab, fold=fold, offset=offset)
+        choose(tab, fold=fold, offset=offset)
         wanted = table[(table["folded"] == fold) & (table["offset"] == offset)]
         here = (wanted["kind"] == "causal") & (wanted["layer"] == 1) & (wanted["head"] == 2)
         found = drawn(tab, "atlas_grid")["panels"][1]["values"][1][2]
         assert found == pytest.approx(wanted[here]["cos_qk"].item(), rel=1e-3)
         notes.append("distance 0" in " ".join(texts(tab)))
     assert notes == [False, True]  # pictures are of tokens at distance 0
-    switch(choose(tab, head_model=READER, measure="overlap_kv"), toys=True)
+    choose(tab, head_model=READER, measure="overlap_kv", toys=True)
     assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
-    assert "18 heads" in drawn(switch(tab, once=False), "atlas_strips")["alt"]
+    assert "18 heads" in drawn(choose(tab, once=False), "atlas_strips")["alt"]
     assert {"offset": "4", "kv": "query", "toys": "1"}.items() <= link_of(tab).items()
     assert models_in(tab)[-2:] == list(TOYS)
     text_with(choose(tab, head_model=TOYS[1]), "only its numbers were kept")
-    assert "toys" not in link_of(switch(tab, toys=False))
+    assert "toys" not in link_of(choose(tab, toys=False))
 
 
 def test_a_hosted_copy_measures_nothing_and_a_damaged_atlas_is_told(tmp_path, monkeypatch):
@@ -176,19 +169,14 @@ def test_a_hosted_copy_measures_nothing_and_a_damaged_atlas_is_told(tmp_path, mo
 @pytest.fixture
 def tiny_model(tmp_path):
     """A folder as `transformers` writes it: one BERT layer of two heads, whose W_K is its W_V."""
-    folder, rng = tmp_path / "tiny-bert", np.random.default_rng(0)
-    folder.mkdir()
-    q, k = rng.standard_normal((2, 6, 6)).astype(np.float32)
-    stem = "encoder.layer.0.attention.self."
-    named = {
-        f"{stem}{role}.weight": w
-        for role, w in zip(("query", "key", "value"), (q, k, k), strict=True)
-    }
-    named |= {f"{stem}{role}.bias": np.ones(6, np.float32) for role in ("query", "key", "value")}
-    save_file(named, folder / "model.safetensors")
+    q, k = np.random.default_rng(0).standard_normal((2, 6, 6)).astype(np.float32)
+    named = {}
+    for role, w in zip(("query", "key", "value"), (q, k, k), strict=True):
+        stem = f"encoder.layer.0.attention.self.{role}"
+        named |= {f"{stem}.weight": w, f"{stem}.bias": np.ones(6, np.float32)}
     config = {"hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 1}
-    (folder / "config.json").write_text(json.dumps({"model_type": "bert", **config}))
-    return folder
+    files = {"model.safetensors": save(named), "config.json": {"model_type": "bert", **config}}
+    return write(tmp_path / "tiny-bert", files).parent
 
 
 def measured(tab, source):
@@ -216,7 +204,7 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     assert models_in(open_page("atlas", **sent))[-1] == models_in(tab)[-1] == "tiny-bert"
     del sent["mine"]
     assert set(models_in(open_page("atlas", **sent))) == {READER, WRITER}
-    choose(switch(tab, section="head"), head_model="tiny-bert")
+    choose(tab, section="head", head_model="tiny-bert")
     assert "tiny-bert" in drawn(tab, "atlas_split")["alt"]
     sent = link_of(tab)
     measured_models.clear()
@@ -226,11 +214,12 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
 
 
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
-    """An option is only a name; a stop is no error."""
-    tab = measured(
-        open_page("atlas", show="own"), f"--out={tmp_path}/x.parquet; touch {tmp_path}/y"
-    )
-    text_with(tab, "source: got '--out=")
+    """An option is only a name, and a stop is no error.
+
+    A message names its source once and no file beside it, of which a visitor should not learn.
+    """
+    tab = open_page("atlas", show="own")
+    text_with(measured(tab, f"--out={tmp_path}/x.parquet; touch {tmp_path}/y"), "got '--out=")
     assert list(tmp_path.iterdir()) == []
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
@@ -240,13 +229,8 @@ def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
     assert text_with(show(tab), "Stopped") == "Stopped."
     assert not tab.error
     assert not tab.button(key="own_measure").disabled
-
-
-def test_an_error_names_its_source_once_and_no_file_beside_it(tmp_path):
-    """A visitor reads what they named themselves, and learns of no other file of the server."""
     measuring = ModelMeasurement(str(tmp_path / "upload"))
     for name, error, shown in (
-        ("/a/numpy", "numpy: holds nothing", "numpy: holds nothing"),
         ("my.gguf", "upload: damaged", "upload: damaged"),
         ("blorp", "out of memory", "blorp: out of memory"),
         ("/data/m", "source: got '/data/m', but", "source: got '/data/m', but"),

@@ -31,21 +31,9 @@ from attnkit.analysis.capacity import (
 )
 from attnkit.analysis.conclusion import conclusion
 from attnkit.analysis.logistic import half_point
-from attnkit.figures.capacity import (
-    describe_phase,
-    describe_slice,
-    phase_key,
-    plot_phase,
-    plot_slice,
-    with_mark,
-)
-from attnkit.figures.frontier import (
-    describe_frontier,
-    describe_matching,
-    plot_frontier,
-    plot_matching,
-)
-from attnkit.figures.gaps import describe_difference, difference_text, plot_difference
+from attnkit.figures import capacity as phases
+from attnkit.figures import frontier as costs_of
+from attnkit.figures import gaps
 from attnkit.figures.grid import cell_texts
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult
@@ -57,39 +45,31 @@ from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_
 from attnkit.ui.sweeps.phase import COLUMNS
 from attnkit.variants import Variant
 
+X, Y = "d_head", "n_entries"
 WIDTHS, ENTRIES = (1, 2, 3, 4, 6, 8, 12, 16), (2, 4, 8, 16)
 
 
 def made_sweep(solves, *, sharing=("QKV", "K=V"), axes=None, n_seeds=5, base=None):
     """Return a result whose runs solve the task with the probability `solves(variant, point)`."""
-    axes = axes or {"d_head": WIDTHS, "n_entries": ENTRIES}
-    base = base or {"task": "phonebook"}
+    axes, base = axes or {X: WIDTHS, Y: ENTRIES}, base or {"task": "phonebook"}
     sweep = Sweep(base=base, axes=axes, sharing=list(sharing), n_seeds=n_seeds)
     generator, rows = np.random.default_rng(0), []
     for point, variant, each in product(sweep.points(), sweep.sharing, sweep.seeds):
-        chance, width = solves(variant.value, point), float(point.get("d_head", 8))
+        chance, width = solves(variant.value, point), float(point.get(X, 8))
         solved = generator.random() < chance
-        rows.append(
-            {
-                **point,
-                "sharing": variant.value,
-                "seed": each,
-                "accuracy": 1.0 if solved else 0.9 * chance,
-                "steps_to_threshold": 200.0 + each if solved else math.nan,
-                "learning_rate": point.get("learning_rate", 0.005),
-                "attention_parameters": int(40 * width),
-                "parameters": int(1000 + 40 * width),
-                "kv_cache_floats_per_token": int(2 * width),
-                "multiply_adds_per_token": int(100 * width),
-                "error": None,
-            }
-        )
+        row = {"sharing": variant.value, "seed": each, "learning_rate": 0.005, "error": None}
+        row |= {"accuracy": 1.0 if solved else 0.9 * chance}
+        row |= {"steps_to_threshold": 200.0 + each if solved else math.nan}
+        costs = zip(COSTS, (40, 70, 2, 100), strict=True)
+        rows.append({**row, **{cost: int(times * width) for cost, times in costs}, **point})
     return SweepResult(sweep, pd.DataFrame(rows).astype({"error": object}))
 
 
-def from_width(**widths):
-    """Return a function: 0 below a head width of each variant, and 1 from it on."""
-    return lambda name, point: float(point["d_head"] >= widths[name.replace("=", "")])
+def wider(needed, **options):
+    """Return a result of variants that solve the task from some width of their heads on."""
+    return made_sweep(
+        lambda name, point: float(point[X] >= needed[name]), sharing=needed, **options
+    )
 
 
 def logistic(**half):
@@ -116,8 +96,7 @@ def failed(result, **where):
     return SweepResult(result.sweep, runs)
 
 
-X, Y = "d_head", "n_entries"
-WHOLE = made_sweep(from_width(QKV=3, KV=6))
+WHOLE = wider({"QKV": 3, "K=V": 6})
 HOLED = without(made_sweep(logistic(QKV=3, KV=6)), d_head=4, sharing="K=V")
 HOLED = failed(without(HOLED, d_head=3, sharing="QKV", seed=0), d_head=12, sharing="K=V")
 """A cell was not run at every number of entries, one failed, one lacks a seed."""
@@ -148,11 +127,9 @@ def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
     assert next(rows, None) is None
     tuned = cells(made_sweep(lambda *_: 1.0, axes={"learning_rate": (0.01, 0.02)}))
     assert tuned["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
-    with pytest.raises(ValueError, match="fixed: got 'd_model'"):
-        slice_at(tuned, {"d_model": 3})
     with pytest.raises(ValueError, match="'n_entries'"):
-        runs_at(WHOLE, {}, "d_head")
-    assert set(runs_at(WHOLE, {"n_entries": 4}, "d_head")["n_entries"]) == {4}
+        runs_at(WHOLE, {}, X)
+    assert set(runs_at(WHOLE, {Y: 4}, X)[Y]) == {4}
 
 
 def test_differences_are_paired_by_seed():
@@ -223,23 +200,23 @@ def test_costs_of_equal_accuracy_are_compared_between_cells_too():
 
 def test_the_frontier_and_costs_of_equal_accuracy_are_drawn_and_described():
     """Every cell is a dot with the index of its row; limits may be infinite, or B falls short."""
-    table = slice_at(cells(failed(WHOLE, d_head=12, sharing="K=V")), {"n_entries": 4})
+    table = slice_at(cells(failed(WHOLE, d_head=12, sharing="K=V")), {Y: 4})
     cost, names = "kv_cache_floats_per_token", ("QKV", "K=V")
-    others, line, best = accepted(plot_frontier(table, cost))["data"]
+    others, line, best = accepted(costs_of.plot_frontier(table, cost))["data"]
     trained = table.index[table["accuracy"].notna()]
     assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
     assert best["customdata"] == frontier(table, cost).index.tolist()
     assert line["x"] == best["x"] == table.loc[best["customdata"], cost].tolist()
-    told = describe_frontier(table, cost)
+    told = costs_of.describe_frontier(table, cost)
     assert told.endswith(" 3 of 15 cells: QKV 0% for 2, K=V 0% for 2, QKV 100% for 6.")
     qkv, kv = (table[table["sharing"] == name] for name in names)
     for n_cells, words in ((8, "100%: 2.00 times (2.00 to 2.00)"), (4, "100%: K=V does not")):
         found = matching_cost(qkv, kv[:n_cells], cost)
-        line = accepted(plot_matching(found, cost, names))
-        assert line["data"][1]["y"] == found["ratio"].dropna().tolist()
-        assert words in describe_matching(found, cost, names)
+        line = accepted(costs_of.plot_matching(found, cost, names))["data"][1]
+        assert line["y"] == found["ratio"].dropna().tolist()
+        assert words in costs_of.describe_matching(found, cost, names)
     found.loc[0, ["high", "low"]] = math.inf, 0.0
-    accepted(plot_matching(found, cost, names))
+    accepted(costs_of.plot_matching(found, cost, names))
 
 
 def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
@@ -258,8 +235,7 @@ def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
         found = half_point(values, np.full(8, solved), five)
         assert found.value == value
         assert math.isinf(found.low) != math.isinf(found.high)
-    for _ in range(100):
-        true = generator.uniform(np.log2(2.5), np.log2(10))
+    for true in generator.uniform(np.log2(2.5), np.log2(10), 100):
         solved = generator.binomial(5, 1 / (1 + np.exp(-4 * (values - true))))
         found = half_point(values, solved.astype(float), five)
         n_covered += found.low <= true <= found.high
@@ -273,16 +249,14 @@ def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
     assert ((found.half > 4) & (found.half < 6)).all()
     assert ((found.low < found.half) & (found.half < found.high)).all()
     assert np.array_equal(found.low, again.low)
-    lacking = failed(without(WHOLE, d_head=12, n_entries=4), d_head=8, n_entries=8)
-    part = boundary(lacking, "K=V", X, Y)
-    assert part.at == found.at
-    assert part.half == pytest.approx(found.half, rel=0.1)
+    part = boundary(failed(WHOLE, d_head=8, n_entries=8), "K=V", X, Y)
+    assert (part.at, part.half) == (found.at, pytest.approx(found.half, rel=0.1))
     single = WHOLE.runs[(WHOLE.runs[Y] != 4) | (WHOLE.runs[X] == 3)]
     assert boundary(SweepResult(WHOLE.sweep, single), "K=V", X, Y).at == [2, 8, 16]
     harder = boundary(made_sweep(lambda _, point: float(point[Y] <= point[X])), "QKV", Y, X)
     assert not harder.rises
     assert 4 < harder.half[harder.at.index(6)] < 8
-    (half,) = boundary(made_sweep(from_width(QKV=3, KV=6), axes={X: WIDTHS}), "QKV", X).half
+    (half,) = boundary(wider({"QKV": 3, "K=V": 6}, axes={X: WIDTHS}), "QKV", X).half
     assert 2 < half < 3
     for chance in (0.0, 1.0):  # nothing separates runs
         assert boundary(made_sweep(lambda *_, c=chance: c), "QKV", X, Y) is None
@@ -290,10 +264,10 @@ def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
 
 def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
     """Failures at wider heads count; infinite if the widest fails, with none below the first."""
-    runs = WHOLE.runs.copy()
-    late = (runs["sharing"] == "K=V") & (runs[X] == 8) & (runs[Y] == 4) & (runs["seed"] == 0)
-    runs.loc[late, "steps_to_threshold"] = math.nan
-    result, extreme = SweepResult(WHOLE.sweep, runs), made_sweep(from_width(QKV=1, KV=99))
+    late, extreme = WHOLE.runs.copy(), wider({"QKV": 1, "K=V": 99})
+    one = {"sharing": "K=V", X: 8, Y: 4, "seed": 0}
+    late.loc[cells_where(WHOLE, one), "steps_to_threshold"] = math.nan
+    result = SweepResult(WHOLE.sweep, late)
     for swept, share, expected, below in (
         (WHOLE, 1.0, [6] * 4, [4] * 4),
         (result, 1.0, [6, 12, 6, 6], [4, 8, 4, 4]),
@@ -326,44 +300,35 @@ def test_ratios_have_the_intervals_of_both_boundaries_against_any_baseline():
 
 def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
     """Only what is clear; what always or never solves the task is named, with no boundary."""
-
-    def concluded(result, *axes):
-        text = conclusion(result, *(axes or (X, Y))).text
-        assert text.startswith("On “Phone book”: ")
-        return text.removeprefix("On “Phone book”: ")
-
-    def wider(**needed):
-        solves = lambda name, point: float(point[X] >= needed[name])  # noqa: E731
-        return made_sweep(solves, sharing=tuple(needed))
-
     falling = made_sweep(
         lambda sharing, point: float(point[Y] <= {"QKV": 16, "K=V": 4}[sharing]),
         axes={Y: (2, 4, 8, 16, 32), X: (4, 8)},
     )
-    assert re.match("K=V fails first .* 0.25 times", concluded(falling, Y, X))
+    assert re.search(": K=V fails first .* 0.25 times", conclusion(falling, Y, X).text)
     for result, pattern in (
         (
-            wider(**{"QKV": 3, "Q=K": 3, "K=V": 6, "Q=V": 4, "Q=K=V": 12}),
+            wider({"QKV": 3, "Q=K": 3, "K=V": 6, "Q=V": 4, "Q=K=V": 12}),
             r"Q=K=V needs the widest .* 4\.0 .* QKV .*\d\.\d to \d\.\d.* K=V .* 2\.0 .*"
             r"Q=V: 1\.\d .* Not .* Q=K \(1\.0 .*",
         ),
-        (wider(**{"QKV": 3, "K=V": 6, "Q=V": math.inf}), "Q=V .* no run. K=V needs heads .*"),
-        (wider(**{"Q=K": 3, "K=V": 12}), "K=V needs the widest .* 4.0 .* Q=K .*"),
-        (wider(**{"QKV": 1, "K=V": 6}), "Half of .* K=V.* QKV .* every run."),
+        (wider({"QKV": 3, "K=V": 6, "Q=V": math.inf}), "Q=V .* no run. K=V needs heads .*"),
+        (wider({"Q=K": 3, "K=V": 12}), "K=V needs the widest .* 4.0 .* Q=K .*"),
+        (wider({"QKV": 1, "K=V": 6}), "Half of .* K=V.* QKV .* every run."),
         (made_sweep(lambda *_: 0.0), r"No run .* QKV \d+%, K=V \d+%\."),
         (made_sweep(lambda *_: 1.0), ".* QKV 100%, K=V 100%."),
     ):
-        text = concluded(result)
-        assert re.fullmatch(pattern, text), text
+        text = conclusion(result, X, Y).text
+        assert re.fullmatch(f"On “Phone book”: {pattern}", text), text
         assert ("widest" in text) == ("widest" in pattern), text
     assert "Nothing" in conclusion(SweepResult(WHOLE.sweep, WHOLE.runs[:0]), X, Y).text
-    many = wider(QKV=3, **{f"QKV d_mlp={4 * k}": 8 for k in range(1, 9)})
-    assert (concluded(many).count("times ("), concluded(many)[-9:]) == (3, "4 others.")
+    many = conclusion(wider({"QKV": 3} | {f"QKV d_mlp={4 * k}": 8 for k in range(1, 9)}), X, Y).text
+    assert (many.count("times ("), many[-9:]) == (3, "4 others.")
 
 
 STEPS = "steps_to_threshold"
 GAPPY = failed(without(WHOLE, d_head=4, n_entries=8), d_head=12, sharing="K=V", n_entries=4)
 CELLS = cells(GAPPY)
+BOUNDS = [boundary(GAPPY, name, X, Y) for name in ("QKV", "K=V")]
 
 
 def heatmaps(figure, colored=True):
@@ -374,10 +339,8 @@ def heatmaps(figure, colored=True):
 
 def test_every_cell_stands_in_the_panel_of_its_variant_with_its_value():
     """And with the index of its row, by which the page opens the cell that was clicked."""
-    bounds = [boundary(GAPPY, name, X, Y) for name in ("QKV", "K=V")]
     for measure, (x, y) in product(("accuracy", STEPS, "solved"), ((X, Y), (Y, X))):
-        figure = accepted(plot_phase(CELLS, x, y, measure, bounds))
-        shown = {}
+        figure, shown = accepted(phases.plot_phase(CELLS, x, y, measure, BOUNDS)), {}
         for trace, sharing in zip(heatmaps(figure), ("QKV", "K=V"), strict=True):
             for (i, upwards), (j, across) in product(enumerate(trace["y"]), enumerate(trace["x"])):
                 row = trace["customdata"][i][j]
@@ -385,73 +348,54 @@ def test_every_cell_stands_in_the_panel_of_its_variant_with_its_value():
                     cell = CELLS.loc[row]
                     assert (cell[x], cell[y], cell["sharing"]) == (across, upwards, sharing)
                     shown[row] = trace["z"][i][j]
+        assert len(shown) == len(CELLS)
         expected = CELLS[measure].reindex(list(shown)).to_numpy(float)
         found = np.array(list(shown.values()), float)
         assert (np.isnan(found) == np.isnan(expected)).all()
-        if measure != STEPS:
-            assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)
-            scale = figure["layout"]["coloraxis"]
-            assert (scale["cmin"], scale["cmax"]) == (0, 1)
-        assert len(shown) == len(CELLS)
-        edges = [t for t in figure["data"] if t.get("line", {}).get("color") == "#ffffff"]
         if measure == STEPS:
             continue
+        assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)
+        scale = figure["layout"]["coloraxis"]
+        assert (scale["cmin"], scale["cmax"]) == (0, 1)
+        edges = [t for t in figure["data"] if t.get("line", {}).get("color") == "#ffffff"]
         assert [trace["xaxis"] for trace in edges] == (["x", "x2"] if x == X else [])
-        for trace, bound in zip(edges, bounds, strict=x == X):
+        for trace, bound in zip(edges, BOUNDS, strict=x == X):
             assert trace["x"][1:-1] == pytest.approx(bound.half)
             assert trace["y"][1:-1] == list(ENTRIES)
             assert trace["y"][0] == pytest.approx(2 / math.sqrt(2))
-    grey = heatmaps(plot_phase(CELLS, X, Y, STEPS), colored=False)[0]
+    grey = heatmaps(phases.plot_phase(CELLS, X, Y, STEPS), colored=False)[0]
     assert [line[grey["x"].index(1)] for line in grey["z"]] == [0.0] * len(ENTRIES)
-
-
-def test_slices_have_a_line_for_each_variant():
-    """A slice goes along its axis, without failed cells."""
-    table = slice_at(CELLS, {Y: 4})
-    for measure in ("accuracy", STEPS, "solved"):
-        lines = accepted(plot_slice(table, X, measure))["data"]
-        for trace, sharing in zip(lines, ("QKV", "K=V"), strict=True):
-            rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)].sort_values(X)
-            assert trace["customdata"] == rows.index.tolist()
-            assert trace["x"] == sorted(trace["x"])
-            shown = np.array(trace["y"], float)
-            assert shown == pytest.approx(rows[measure].to_numpy(float), nan_ok=True)
-    assert describe_slice(table, X, "accuracy").endswith("8: 100%, 16: 100%.")
 
 
 def test_marks_and_words_of_a_phase_diagram_are_those_of_its_cells():
     """A cross says why a cell failed, a chosen one has a ring; the key explains what is there."""
-    figure, n_cells = plot_phase(CELLS, X, Y), len(WIDTHS) * len(ENTRIES)
+    figure, n_cells = phases.plot_phase(CELLS, X, Y), len(WIDTHS) * len(ENTRIES)
     (cross,) = [t for t in figure["data"] if t.get("mode") == "markers"]
     assert (cross["x"], cross["y"]) == ([12], [4])
-    assert "d_head: got 12, allowed less &lt;than&gt; that" in cross["hovertext"][0]
-    assert phase_key(cells(WHOLE), n_cells) == ""
-    bounds = [boundary(GAPPY, name, X, Y) for name in ("QKV", "K=V")]
-    assert re.findall(r"(\w+|×):", phase_key(CELLS, n_cells, STEPS, bounds)) == [
-        "Grey",
-        "×",
-        "Blank",
-    ]
-    index = CELLS.index[(CELLS["sharing"] == "K=V") & (CELLS[X] == 2) & (CELLS[Y] == 4)][0]
-    *before, dark, pale = with_mark(figure, index)["data"]
+    assert "got 12, allowed less &lt;than&gt; that" in cross["hovertext"][0]
+    marks = re.findall(r"(\w+|×):", phases.phase_key(CELLS, n_cells, STEPS, BOUNDS))
+    assert (marks, phases.phase_key(cells(WHOLE), n_cells)) == (["Grey", "×", "Blank"], "")
+    row = CELLS[(CELLS["sharing"] == "K=V") & (CELLS[X] == 16) & (CELLS[Y] == 4)]
+    *before, dark, pale = phases.with_mark(figure, row.index[0])["data"]
     assert before == figure["data"]
     panel = heatmaps(figure)[1]
     for ring in (dark, pale):
         place = [ring[key] for key in ("x", "y", "xaxis", "yaxis")]
-        assert place == [[2], [4], panel["xaxis"], panel["yaxis"]]
-    text = describe_phase(CELLS, X, Y, "accuracy", bounds)
+        assert place == [[16], [4], panel["xaxis"], panel["yaxis"]]
+    text = phases.describe_phase(CELLS, X, Y, "accuracy", BOUNDS)
     assert re.search(r"QKV: 31 cells, 0% to 100%.* 23 .* 2\.5 to 2\.5", text)
-    row = CELLS[(CELLS[X] == 16) & (CELLS["sharing"] == "K=V")][:1]
-    lines = cell_texts(row, [X, Y])[0].split("<br>")
-    assert lines[:3] == ["<b>K=V</b>", "Head width 16, Entries 2", "accuracy 100%"]
-    assert all(told in "\n".join(lines) for told in ("5 of 5 seeds", "202 steps", "per token 32"))
+    told = r"K=V.* width 16, Entries 4.* 100%.*5 of 5 .*202 steps.* token 32"
+    assert re.search(told, cell_texts(row, [X, Y])[0])
+    line = accepted(phases.plot_slice(slice_at(CELLS, {Y: 4}), X, "accuracy"))["data"][1]
+    assert line["x"] == pytest.approx([1, 2, 3, 4, 6, 8, 16], rel=0.03)  # beside each other
+    assert line["y"][-1] == 1
 
 
 def test_differences_have_numbers_where_the_interval_excludes_zero():
     """They are those of the table; zero is in the middle of the scale. Words count clear cells."""
     names, table = ("K=V", "QKV"), difference(GAPPY, "K=V", "QKV")
-    accepted(plot_difference(slice_at(table, {Y: 2}), X, None, names, STEPS))
-    figure = accepted(plot_difference(table, X, Y, names))
+    accepted(gaps.plot_difference(slice_at(table, {Y: 2}), X, None, names, STEPS))
+    figure = accepted(gaps.plot_difference(table, X, Y, names))
     texts = [trace for trace in figure["data"] if trace.get("mode") == "text"]
     shown = {(x, y) for trace in texts for x, y in zip(trace["x"], trace["y"], strict=True)}
     marked = table[table["clear"]]
@@ -459,68 +403,58 @@ def test_differences_have_numbers_where_the_interval_excludes_zero():
     assert {text for trace in texts for text in trace["text"]} == {"−100"}
     axis = figure["layout"]["coloraxis"]
     assert axis["cmin"] == -axis["cmax"] == -1
-    assert [difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
-    text = describe_difference(table, X, Y, names)
+    assert [gaps.difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
+    text = gaps.describe_difference(table, X, Y, names)
     assert re.search("30 cells, −100 to 0.* K=V in 0 .* QKV in 7", text)
 
 
 TINY = {"task": "directed", "n_values": 7, "d_model": 16}
 TINY |= {"steps": 6, "evaluate_every": 3, "batch_size": 16, "n_eval": 16}
-
-
 KV = Variant("K=V")
-
-
 WIDE, NARROW = Cell((8, 6), KV), Cell((2, 6), KV)
 
 
 @cache
 def made_up(n_axes=2):
     """Return a result in which QKV solves the task in heads 3 wide, K=V 6 wide, Q=K never."""
-    axes = {"d_head": [2, 4, 8], "n_entries": [6, 8], "n_layers": [1, 2]}
+    axes = {X: [2, 4, 8], Y: [6, 8], "n_layers": [1, 2]}
     needed = {"QKV": 3, "K=V": 6, "Q=K": 100}
-    return made_sweep(
-        lambda sharing, point: float(point["d_head"] >= needed[sharing]),
-        sharing=needed,
-        axes=dict(list(axes.items())[:n_axes]),
-        n_seeds=2,
-        base=TINY,
-    )
+    return wider(needed, axes=dict(list(axes.items())[:n_axes]), n_seeds=2, base=TINY)
+
+
+@pytest.fixture
+def shipped(monkeypatch, pages_service):
+    """Ship a made-up sweep."""
+    monkeypatch.setattr(page, "load_shipped", lambda _: made_up())
 
 
 @pytest.mark.server
-@pytest.mark.usefixtures("pages_service", "shipped")
+@pytest.mark.usefixtures("shipped")
 def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv(monkeypatch):
     """With its seeds, settings and learning rates; it opens even if training is refused."""
-    result = made_up()
-    lost = failed(result, d_head=8, sharing="K=V")
+    result, lost = made_up(), failed(made_up(), d_head=8, sharing="K=V")
     assert row_of(without(result, d_head=8, n_entries=6), WIDE) is None
     assert "d_head: got 12" in numbers_of(lost, row_of(lost, WIDE)).replace("\\", "")
-    for mark in ([int(row_of(result, WIDE).name)], 10**6, "cell"):
-        take_mark(choice := CapacityChoice(cell=WIDE), result, mark)
+    row, choice = row_of(result, WIDE), CapacityChoice()
+    for mark in ([int(row.name)], 10**6, "cell"):
+        take_mark(choice, result, mark)
         assert choice.cell == WIDE
-    text = numbers_of(result, row_of(result, WIDE))
-    costs = f"{row_of(result, WIDE)['parameters']:,} parameters"
-    assert all(told in text for told in ("100%", "2 of 2", "200 steps", costs, "0.005"))
-    lab = press(open_page("capacity", cell=str(WIDE)), "capacity_lab").session_state["lab"]
-    assert lab.experiment == lab_experiment(made_up(), WIDE)
-    assert lab.job.state != "failed"
+    for told in ("100%", "2 of 2", "200 steps", f"{row['parameters']:,} parameters", "0.005"):
+        assert told in numbers_of(result, row)
     full = Mock(side_effect=Refused("12 experiments wait already"))
-    monkeypatch.setattr(TrainingService, "submit", full)
-    tab = press(open_page("capacity", cell=str(NARROW)), "capacity_lab")
-    assert tab.session_state["lab"].experiment == lab_experiment(made_up(), NARROW)
-    both = (Variant("QKV"), KV)
-    for result in (made_up(), failed(made_up(), d_head=2, sharing="Q=K")):
-        experiment = lab_experiment(result, WIDE)
-        assert experiment.sharing == both
-        assert list(experiment.seeds) == list(result.sweep.seeds)
-        assert (experiment.size.d_head, experiment.task.n_entries) == (8, 6)
-    assert lab_experiment(failed(made_up(), d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
-    runs = made_up().runs.copy()
+    for submit in (TrainingService.submit, full):
+        monkeypatch.setattr(TrainingService, "submit", submit)
+        tab = press(open_page("capacity", cell=str(WIDE)), "capacity_lab")
+        assert tab.session_state["lab"].experiment == lab_experiment(result, WIDE)
+    experiment = lab_experiment(failed(result, d_head=2, sharing="Q=K"), WIDE)
+    assert (experiment.sharing, list(experiment.seeds)) == (("QKV", KV), list(result.sweep.seeds))
+    assert (experiment.size.d_head, experiment.task.n_entries) == (8, 6)
+    assert lab_experiment(failed(result, d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
+    runs = result.runs.copy()
     runs.loc[runs["sharing"] == "K=V", "learning_rate"] = 0.02
-    tuned = lab_experiment(SweepResult(made_up().sweep, runs), WIDE)
+    tuned = lab_experiment(SweepResult(result.sweep, runs), WIDE)
     assert tuned.training.learning_rate == 0.005
-    assert tuned.sharing == (Variant("QKV"), Variant("K=V learning_rate=0.02"))
+    assert tuned.sharing == ("QKV", "K=V learning_rate=0.02")
 
 
 @given(st.data())
@@ -543,87 +477,59 @@ def test_a_link_keeps_every_choice_that_is_shown(data):
         sent.write_link()
         found.follow(dict(sent.link))
         found.read_for(sweep)
-        assert not found.problems
-        for name in ("measure", "section", "x", "y", "beside", "variants", "cell"):
-            assert getattr(found, name) == getattr(sent, name), name
-        if sent.section in ("difference", "matching"):
-            assert (found.one, found.other) == (sent.one, sent.other)
         found.write_link()
-    assert found.link == sent.link
+    assert (found.problems, found.link) == ([], sent.link)
+    compared = ("one", "other") if sent.section in ("difference", "matching") else ()
+    for name in ("measure", "section", "x", "y", "beside", "variants", "cell", *compared):
+        assert getattr(found, name) == getattr(sent, name), name
 
 
 def test_what_a_sweep_does_not_have_is_a_default_and_told_if_a_link_asked_for_it():
     """Choosing the axis of the other side exchanges both. Another sweep needs no message."""
-    choice = CapacityChoice()
-    choice.follow({})
+    choice, other = CapacityChoice(), Sweep(axes={"n_heads": [1, 2]}, sharing=["Q=K", "K=V"])
     choice.read_for(made_up().sweep)
-    for _ in range(2):
-        choice.take_axis("x", "n_entries")
-        assert (choice.x, choice.y) == ("n_entries", "d_head")
+    choice.take_axis("x", Y)
+    assert (choice.x, choice.y) == (Y, X)
     choice.cell = WIDE
-    other = Sweep(axes={"n_heads": [1, 2]}, sharing=["Q=K", "K=V"])
     choice.read_for(other)
-    assert (choice.x, choice.y, choice.cell) == ("n_heads", "", None)
+    assert (choice.x, choice.y, choice.cell, choice.problems) == ("n_heads", "", None, [])
     assert set(choice.variants) <= set(other.sharing) == {choice.one, choice.other}
-    assert not choice.problems
     wrong = {"measure": "beauty", "x": "colour", "show": "all", "cost": "gold", "variants": "Q=P"}
-    wrong |= {"cell": "3/6/QKV", "one": "Q=P", "n_entries": "7"}
+    wrong |= {"cell": "3/6/QKV", "one": "Q=P", Y: "7"}
     choice.follow({**wrong, "variants": "QKV,Q=P", "sweep": OWN})
     choice.read_for(made_up().sweep)
     told = [problem.split("'. Allowed: ")[0] for problem in choice.problems]
     assert sorted(told) == sorted(f"The link has {name}='{text}" for name, text in wrong.items())
-    assert (choice.x, choice.variants, choice.cell) == ("d_head", (Variant("QKV"),), None)
+    assert (choice.x, choice.variants, choice.cell) == (X, ("QKV",), None)
 
 
-def chosen(tab):
-    """Return the visitor's choices."""
-    return tab.session_state["capacity_chosen"]
-
-
-@pytest.fixture
-def shipped(monkeypatch):
-    """Ship a made-up sweep."""
-    monkeypatch.setattr(page, "load_shipped", lambda _: made_up())
-
-
-def on_page(test):
-    """Mark a test that draws the page, which ships a made-up sweep."""
-    return pytest.mark.server(pytest.mark.usefixtures("pages_service", "shipped")(test))
-
-
-@on_page
-def test_a_link_is_followed_kept_while_another_page_is_open_and_repaired_once():
-    """The sweep of another visitor is told to be theirs; a shipped one is shown instead."""
-    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": "n_entries", "d_head": "8"}
-    params |= {"one": "Q=K", "cell": "8/6/K=V"}
-    tab = open_page("capacity", **params, y="d_head", other="K=V")  # the last two are defaults
-    assert not tab.warning
-    assert link_of(turn_to(turn_to(tab, "guide"), "capacity")) == params
-    tab = open_page("capacity", sweep=OWN, measure="beauty", variants="QKV,Q=P")
-    assert "measure='beauty'. Allowed: accuracy" in plain_text(tab.warning[0])
-    assert chosen(tab).sweep == CapacityChoice.sweep
-    assert not show(tab).warning
-
-
-@on_page
+@pytest.mark.server
+@pytest.mark.usefixtures("shipped")
 def test_the_page_concludes_shows_a_diagram_and_every_section(monkeypatch, seed):
-    """Sections open by a link, with any number of axes; the file of the diagram has all cells."""
+    """A link is followed, kept while another page is open, and repaired once."""
     tab = open_page("capacity")
-    assert plain_text(tab.markdown[0]) == conclusion(made_up(), "d_head", "n_entries").text
+    assert plain_text(tab.markdown[0]) == conclusion(made_up(), X, Y).text
     data = drawn(tab, page.PHASE)
     assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(COLUMNS)
     assert data["picks"]
     assert data["alt"]
     assert len(data["save"]["table"]["rows"]) == made_up().sweep.n_cells
     tab.selectbox(key="capacity_pick").set_value(NARROW)
-    assert chosen(show(tab)).cell == NARROW
+    tab = show(tab)
     assert link_of(tab)["cell"] == "2/6/K=V"
     assert "0 of 2 seeds" in said(tab)
+    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": Y, X: "8", "one": "Q=K"}
+    tab = open_page("capacity", **params, y=X, other="K=V")  # the last two are defaults
+    assert not tab.warning
+    assert link_of(turn_to(turn_to(tab, "guide"), "capacity")) == params
+    tab = open_page("capacity", sweep=OWN, measure="beauty")  # the sweep of another visitor
+    assert "measure='beauty'. Allowed: accuracy" in plain_text(tab.warning[0])
+    assert tab.session_state["capacity_chosen"].sweep == CapacityChoice.sweep
+    assert not show(tab).warning
     drawer = random.Random(seed)
     for section in SECTIONS:
         n_axes = drawer.choice((1, 2, 3))
-        result = made_up(n_axes=n_axes)
-        monkeypatch.setattr(page, "load_shipped", lambda _, result=result: result)
+        monkeypatch.setattr(page, "load_shipped", Mock(return_value=made_up(n_axes)))
         tab = open_page("capacity", show=section, **({"n_layers": "1"} if n_axes == 3 else {}))
         assert (link_of(tab)["show"], [*tab.warning, *tab.error]) == (section, []), n_axes
     damaged = InvalidSweep("width.parquet: is not the result of a sweep")
@@ -633,7 +539,8 @@ def test_the_page_concludes_shows_a_diagram_and_every_section(monkeypatch, seed)
     assert not tab.button(key="run_sweep").disabled
 
 
-@on_page
+@pytest.mark.server
+@pytest.mark.usefixtures("shipped")
 def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     """A wrong value is told and cannot run; it pauses and goes on to its end."""
 
@@ -656,7 +563,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     assert not live.moving
     tab = watch_series(press(tab, "go_on_sweep"), live)
     assert live.finished
-    assert chosen(tab).sweep == link_of(tab)["sweep"] == OWN
+    assert link_of(tab)["sweep"] == OWN
     assert live.result().n_missing == 0
     assert len(drawn(tab, page.PHASE)["save"]["table"]["rows"]) == live.sweep.n_cells
-    assert plain_text(tab.markdown[0]) == conclusion(live.result(), "d_head", "n_entries").text
+    assert plain_text(tab.markdown[0]) == conclusion(live.result(), X, Y).text

@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from contextlib import ExitStack
-from unittest.mock import patch
 
 import pytest
 from crowd import SMALL, hosted
@@ -16,8 +15,8 @@ from websockets.sync.client import connect
 
 from attnkit.service import classes as module
 from attnkit.service.classes import Classes
+from attnkit.ui.server import owner
 from attnkit.ui.server.connection import NO_TEXT
-from attnkit.ui.server.owner import n_sessions
 
 GUESSES = st.lists(
     st.tuples(
@@ -74,11 +73,7 @@ def test_whoever_begins_most_classes_loses_the_one_used_longest_ago(monkeypatch)
         classes.guess(one.code, question, "0", ["QKV"])
     counted = [classes.guesses(one.code, question).total() for question in "pqrs"]
     assert counted == [0, 0, 1, 1]
-
-
-def test_a_visitor_finds_the_class_begun_last_with_a_lesson_again(monkeypatch):
-    """However often an older one is used meanwhile; another visitor of the owner does not."""
-    monkeypatch.setattr(module, "MOST_CLASSES", 3)
+    # A visitor finds the class begun last with a lesson again, however often another is used.
     classes = Classes()
     assert classes.begun("lesson", "anna") is None
     old, new = (classes.begin("lesson", "school", "anna") for _ in range(2))
@@ -87,17 +82,21 @@ def test_a_visitor_finds_the_class_begun_last_with_a_lesson_again(monkeypatch):
     assert classes.begun("lesson", "anna") is new
     assert classes.begun("lesson 2", "anna") is other
     assert classes.begun("lesson", "bert") is None
-    classes.begin("lesson", "school", "bert")
+    for _ in range(2):
+        classes.begin("lesson", "school", "bert")
     assert classes.begun("lesson", "anna") is old  # the server forgot the one used longest ago
 
 
 @pytest.mark.server
-def test_a_class_of_three_guesses_trains_and_sees_the_result():
+def test_a_class_of_three_guesses_trains_and_sees_the_result(monkeypatch):
     """A teacher begins a class, two pupils guess and train, and all see who guessed right."""
     with hosted() as server, ExitStack() as tabs:
 
         def visit(link, page=""):
             return tabs.enter_context(Visitor(server.port, link, page))
+
+        def has(tab, words):
+            return re.search(words, " ".join(tab.texts()))
 
         begun = visit("lesson=1_two_spaces", "guide")
         begun.press("begin_class")
@@ -109,31 +108,25 @@ def test_a_class_of_three_guesses_trains_and_sees_the_result():
             assert pupil.find("train").disabled
             (key,) = (key for key in pupil.user_keys() if key.startswith("guess_"))
             pupil.set(key, [pupil.find(key).options[option].content])
-        teacher.wait_for("the guesses", lambda: re.search(r"\*\*2\*\* have", said(teacher)))
+        teacher.wait_for("the guesses", lambda: has(teacher, r"\*\*2\*\* have"))
         stranger = {"origin": f"http://{HOST}:{server.port}", "subprotocols": ["streamlit"]}
         with connect(f"ws://{HOST}:{server.port}/_stcore/stream", proxy=None, **stranger) as opened:
             opened.send("no page sends text")
             with pytest.raises(ConnectionClosed) as closed:
                 list(opened)
         assert closed.value.rcvd.code == NO_TEXT
-        options = {"server.port": server.port, "server.address": None, "server.baseUrlPath": ""}
-        with patch("attnkit.ui.server.owner.st.get_option", options.get):
-            assert n_sessions() == 4
-            options["server.port"] = 1
-            assert n_sessions() is None  # nobody listens
+        options = {"server.port": server.port, "server.baseUrlPath": ""}
+        monkeypatch.setattr(owner.st, "get_option", options.get)
+        assert owner.n_sessions() == 4
+        options["server.port"] = 1
+        assert owner.n_sessions() is None  # nobody listens
         for tab in (*pupils, teacher):  # so few steps solve nothing
             tab.press("train")
-            tab.wait_for(
-                "the judgement", lambda tab=tab: re.search(r"\*\*1 of 2 in your class", said(tab))
-            )
+            words = r"\*\*1 of 2 in your class"
+            tab.wait_for("the judgement", lambda tab=tab, words=words: has(tab, words))
             assert tab.exceptions == []
         lines = server.log().splitlines()
         first = next(n for n, line in enumerate(lines) if '"server started"' in line)
         events = {json.loads(line)["event"] for line in lines[first:]}
     assert "experiment finished" in events
     assert events.isdisjoint({"not guarded", "unexpected error", "unexpected warning"})
-
-
-def said(tab):
-    """Return all texts of a page."""
-    return "\n".join(tab.texts())

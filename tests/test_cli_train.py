@@ -1,25 +1,30 @@
-"""The commands `train`, `tasks`, `variants`, `examples` and help: what they print and write."""
+"""The commands `train`, `tasks`, `variants` and help: what they print and write; interrupts."""
 
 import contextlib
 import io
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from children import child
 from same import assert_same
 
 import attnkit as ak
+from attnkit.command.interrupts import Interrupts, interrupts
 from attnkit.examples import default_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
-from attnkit.training import maker
+from attnkit.training import Training, maker
 from attnkit.training.maker import Maker
 from attnkit.training.results import Result
 from attnkit.variants import CATALOGUE, OPTIONS
-from attnkit.variants.sharing import Sharing
 
 SETTINGS = {"n_entries": 5, "n_names": 11, "n_values": 7, "d_head": 3}
 SETTINGS |= {"evaluate_every": 5, "batch_size": 16, "n_eval": 16}
@@ -36,8 +41,7 @@ def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
     """Files hold the numbers of Python's training under the promised keys, whatever the form."""
 
     def numbers(document):
-        timed = {"seconds", "model_steps_per_second"}
-        return {name: value for name, value in document.items() if name not in timed}
+        return {**document, "seconds": 0, "model_steps_per_second": 0}
 
     path, folder = tmp_path / "numbers.json", tmp_path / "result"
     code, output, _ = run(*SMALL, "--json", str(path), "--out", str(folder))
@@ -84,12 +88,77 @@ def test_flags_win_over_set_and_set_over_the_link(run):
     assert experiment(*full)[0] >= {**TASKS["sort"].full_size, "steps": 2}.items()
 
 
+@pytest.mark.server
+@pytest.mark.usefixtures("interruptible")
+def test_interrupts_during_training_keep_what_is_finished(tmp_path):
+    """Further ones do not disturb the saving: numbers and weights are as they were then."""
+    path, folder = tmp_path / "numbers.json", tmp_path / "result"
+    targets = ["--json", str(path), "--out", str(folder)]
+    # The command runs in a process of its own, where coverage handles no signals.
+    environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "attnkit", *SMALL, "--steps", "6000", *targets]
+    with child(*command, env=environment, cwd=Path(__file__).parents[1], **pipes) as process:
+        assert process.stderr.readline().startswith("step ")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+    *lines, stopped, last = errors.splitlines()
+    document = json.loads(path.read_text())
+    assert "(interrupted)" in output
+    assert f" {document['steps']:,} of 6,000" in stopped
+    assert last == "attnkit: interrupted"
+    assert all(line.startswith("step ") for line in lines)
+    assert (document["status"], 0 < document["steps"] < 6000) == ("stopped", True)
+    assert [run["accuracy"] is None for run in document["runs"]] == [False] * 4
+    assert Result.load(folder).snapshot.step == document["steps"]
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_ends_the_process_before_a_computation_and_is_counted_afterwards(monkeypatch):
+    """During one the first raises; five end the process even while it saves."""
+
+    monkeypatch.setattr("os._exit", Mock(side_effect=SystemExit))
+    monkeypatch.setattr("os.write", lambda *_: None)
+    before, during, after = Interrupts(), Interrupts(), Interrupts()  # none is installed
+    with pytest.raises(SystemExit):
+        before.received()
+    with pytest.raises(KeyboardInterrupt), before:
+        pytest.fail("began")
+    with pytest.raises(KeyboardInterrupt), during:
+        during.received()
+    for _ in range(3):  # results are being saved, to a disk that does not answer
+        during.received()
+    with pytest.raises(SystemExit):
+        during.received()
+    with after:
+        pass
+    after.received()
+    assert (after.n_signals, during.n_signals) == (1, 5)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_after_the_last_step_costs_no_result(tmp_path, monkeypatch, run):
+    """The result is put together, saved and printed before the command ends."""
+    put_together = Training.result
+
+    def interrupted_result(training):
+        interrupts.received()
+        return put_together(training)
+
+    monkeypatch.setattr(Training, "result", interrupted_result)
+    monkeypatch.setattr(interrupts, "n_signals", 0)
+    path = tmp_path / "numbers.json"
+    assert run(*SMALL, "--steps", "2", "--json", str(path))[0] == 130
+    assert json.loads(path.read_text())["status"] == "finished"
+
+
 def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
     """A log gets at most ten plain lines, and a terminal one line that is overwritten."""
     lines = run(*SMALL, "--steps", "200")[2].splitlines()
     steps = [int(re.fullmatch(r"step (\d+) of 200", line)[1]) for line in lines]
-    assert steps == sorted(set(steps))
-    assert (steps[-1], 2 <= len(lines) <= 10) == (200, True)
+    assert (steps, steps[-1], 2 <= len(steps) <= 10) == (sorted(set(steps)), 200, True)
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -163,21 +232,18 @@ def test_tasks_are_listed_under_their_families_with_their_settings(run):
         for told in (task.title, task.question, task.source, f"chance {task().chance:.3f}"):
             assert told in "".join(lines[at : at + 2])
         assert [line for line in lines[:at] if line in FAMILIES][-1] == task.family
-        entry = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
-        if task.full_size:
-            full = entry.pop().removeprefix("    full size: ")
-            assert dict(pair.split("=") for pair in full.split()).keys() == task.full_size.keys()
-        assert dict(line.split()[:2] for line in entry[2:-1]) == typed(task().model_dump())
-        others = dict(pair.split("=") for pair in entry[-1].removeprefix("    with ").split())
-        assert others.keys() == task.overrides.keys()
+        entry = output.split(f"\n{name} ")[1].split("\n\n")[0]
+        for kind, wanted in (("full size:", task.full_size), ("with", task.overrides)):
+            (told,) = re.findall(rf"^    {kind} (.*)$", entry, re.MULTILINE) or [""]
+            assert re.findall(r"(\S+)=", told) == [*wanted]
+        dials = dict(re.findall(r"^    (\w+) +(\S+)", entry, re.MULTILINE))
+        assert dials.items() >= typed(task().model_dump()).items()
         found = listing[name]
         for key in ("title", "question", "family", "source", "chance", "loss_to_beat"):
             assert found[key] == getattr(task(), key)
-        assert found["dials"] == task().model_dump()
         chosen = {**found["dials"], **found["settings"]}
         assert ak.Experiment(task=name, **chosen) == ak.Experiment(task=name)
-    for name in ("language", "translation"):  # so that machines can be compared
-        assert TASKS[name]().fingerprint in output
+    assert TASKS["language"]().fingerprint in output  # so that machines can be compared
     assert output.endswith(f": {', '.join(sorted(OWN_TASKS))}\n")
     output = run("tasks", "phonebook")[1]
     settings = typed(ak.Experiment(task="phonebook").settings())
@@ -185,18 +251,17 @@ def test_tasks_are_listed_under_their_families_with_their_settings(run):
     assert {*settings.items()} - {*shown.items()} <= {(k, settings[k]) for k in ("task", "sharing")}
     assert "from 1 to 64" in output
     for name, task in OWN_TASKS.items():  # they have no numbers without data
-        code, output, _ = run("tasks", name)
-        assert (code, output.split()[0]) == (0, name)
+        output = run("tasks", name)[1]
         assert all(f"    {dial} " in output for dial in (*task.model_fields, *task.overrides))
         listed = json.loads(run("tasks", name, "--json")[1])[name]
         assert listed["settings"].keys() >= {*task.model_fields, *task.overrides}
 
 
-def test_variants_lists_the_catalogue_and_every_word(run):
+def test_help_and_variants_list_the_catalogue_and_every_word(run):
     """A line has text form, costs, source and accuracy; what is listed as JSON can be trained."""
-    code, output, _ = run("variants")
-    variants = json.loads(run("variants", "--json")[1])
-    assert (code, len(variants)) == (0, len(CATALOGUE))
+    code, output, errors = run("train", "--help")
+    assert (code, errors, all(name in output for name in TASKS)) == (0, "", True)
+    output, variants = run("variants")[1], json.loads(run("variants", "--json")[1])
     for entry, named in zip(variants, CATALOGUE.values(), strict=True):
         (line,) = (x for x in output.splitlines() if x.startswith(f"{named.name:22} "))
         costs = default_of(named.variant).costs(named.variant)
@@ -206,14 +271,4 @@ def test_variants_lists_the_catalogue_and_every_word(run):
         assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
         assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
     assert {entry["engine"] for entry in variants} == {"kernel", "torch"}
-    for name, option in OPTIONS.items():
-        assert any(line.split()[0] == name for line in output.splitlines() if line.strip())
-        assert option.help in output
-
-
-def test_help_names_what_can_be_chosen(run):
-    """`--help` prints the usage and no errors; that of `train` names all tasks and sharings."""
-    for arguments, names in (([], ["train", "tasks"]), (["train"], [*TASKS, *Sharing])):
-        code, output, errors = run(*arguments, "--help")
-        assert (code, errors, "usage: python -m attnkit" in output) == (0, "", True)
-        assert [name for name in names if name not in output] == []
+    assert all(f"{name} " in output and one.help in output for name, one in OPTIONS.items())

@@ -28,11 +28,8 @@ pytestmark = pytest.mark.browser
 
 AROUND_BOARD = "<main data-testid=stMain><div data-testid=stMainBlockContainer>{here}</div></main>"
 
-PIXELS = """() => [...document.querySelectorAll('.ak-board canvas')].map((canvas) => {
-  const { width, height } = canvas, values = canvas.getContext('2d')
-    .getImageData(0, 0, width, height).data;
-  return [width, height, [...values]];
-})"""
+PIXELS = """() => [...document.querySelectorAll('.ak-board canvas')].map((canvas) =>
+  [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data])"""
 
 COLORS = "(values) => values.map((value) => inside('sequential()').css(value))"
 
@@ -72,10 +69,10 @@ def directed():
     return load_example("directed")
 
 
-def show_board(page, snapshot, width=1400, height=900, **more):
-    """Draw a board in a window."""
-    page.set_viewport_size({"width": width, "height": height})
-    show_component(page, "board", board_of(snapshot, **more), "board", around=AROUND_BOARD)
+def show_board(page, snapshot):
+    """Draw a board in a wide window."""
+    page.set_viewport_size({"width": 1400, "height": 900})
+    show_component(page, "board", board_of(snapshot), "board", around=AROUND_BOARD)
     page.wait_for_selector(".ak-board-column")
 
 
@@ -84,16 +81,14 @@ def assert_shows(page, snapshot):
     experiment = snapshot.experiment
     columns = page.locator(".ak-board-column")
     expect(columns).to_have_count(len(experiment.sharing))
-    accuracies = snapshot.per_sharing(snapshot.history["accuracy"][-1]).mean(-1)
     curves, data = page.evaluate(HEIGHTS), board_of(snapshot)
     packed = asymmetry_over_steps(snapshot)["means"]
-    means = {"asymmetry": [np.frombuffer(b64decode(one), "<f4") for one in packed]}
-    means["accuracy"] = snapshot.per_sharing(snapshot.history["accuracy"]).mean(-1).T
+    asymmetries = [np.frombuffer(b64decode(one), "<f4") for one in packed]
+    means = snapshot.per_sharing(snapshot.history["accuracy"]).mean(-1)
     for p, variant in enumerate(experiment.sharing):
         expect(columns.nth(p).locator("b").first).to_have_text(title_of(variant))
-        expect(columns.nth(p).locator(".ak-value")).to_have_text(percent(float(accuracies[p])))
-        for curve, name in zip(curves[p], ("accuracy", "asymmetry"), strict=True):
-            values = means[name][p]
+        expect(columns.nth(p).locator(".ak-value")).to_have_text(percent(float(means[-1, p])))
+        for curve, values in zip(curves[p], (means[:, p], asymmetries[p]), strict=True):
             x, y = np.transpose(curve)
             for pixels, numbers in ((x, snapshot.eval_steps), (y, values)):
                 if np.ptp(numbers) > 0.01:
@@ -106,12 +101,12 @@ def assert_shows(page, snapshot):
         assert marks == ["✓" if right else "✗" for right in panel["right"] if right is not None]
     maps = page.evaluate(PIXELS)
     assert len(maps) == len(experiment.sharing)
-    for p, (width, height, values) in enumerate(maps):
-        picture = np.array(values).reshape(height, width, 4)[..., :3]
+    for p, values in enumerate(maps):
+        picture = np.array(values).reshape(-1, 4)[:, :3]
         cells = np.frombuffer(b64decode(data["columns"][p]["map"]["cells"]), np.uint8)
         wanted = page.evaluate(COLORS, (cells / 255).tolist())
         wanted = [list(map(int, re.findall(r"\d+", one))) for one in wanted]
-        np.testing.assert_array_equal(picture.reshape(-1, 3), wanted)
+        np.testing.assert_array_equal(picture, wanted)
 
 
 def test_a_board_shows_the_numbers_of_every_variant_and_is_saved_so(page, directed):
@@ -153,7 +148,7 @@ def test_keys_and_the_pointer_read_every_chart_at_one_step(page, directed):
     expect(readings.nth(4)).to_contain_text(f"step {middle}:")
     page.mouse.move(1, 1)
     expect(readings.nth(4)).to_have_text("")
-    row = page.locator(".ak-board-map .ak-heat canvas, .ak-board-map canvas").first.bounding_box()
+    row = page.locator(".ak-board-map canvas").first.bounding_box()
     page.mouse.move(row["x"] + 3, row["y"] + 3)
     expect(page.locator(".ak-tip")).to_contain_text("attends to")
 
@@ -183,11 +178,11 @@ def test_a_later_step_replaces_no_node_of_a_board(page, steps):
 
 def test_a_board_fits_every_window(page, directed):
     """Columns stand side by side, in two bands, or are swiped; none is cut."""
-    show_board(page, directed, 1400, 900)
-    heads, columns = page.locator(".ak-board-head"), page.locator(".ak-board-column")
-    tops = [columns.nth(p).bounding_box()["y"] for p in range(5)]
-    assert len(set(tops)) == 1
-    assert all(heads.nth(p).bounding_box()["width"] > 150 for p in range(5))
+    show_board(page, directed)
+    columns = page.locator(".ak-board-column")
+    assert len({column.bounding_box()["y"] for column in columns.all()}) == 1
+    heads = page.locator(".ak-board-head").all()
+    assert min(head.bounding_box()["width"] for head in heads) > 150
     page.set_viewport_size({"width": 720, "height": 1400})
     expect(page.locator(".ak-below")).to_have_count(2)
     assert columns.nth(3).bounding_box()["y"] > columns.nth(0).bounding_box()["y"] + 300
@@ -232,13 +227,10 @@ REDRAW = """async ([source, data]) => {
 @pytest.mark.parametrize("name", ["board", "figure"])
 def test_cleanup_of_an_overtaken_draw_touches_nothing(page, directed, name):
     """Streamlit also calls a draw's cleanup if the next draw came before the first had returned."""
-    if name == "board":
-        data = board_of(directed)
-    else:
-        data = json.loads(sent(components.live_figure, plot_metric(directed), alt=""))
+    figure = sent(components.live_figure, plot_metric(directed), alt="")
+    data = board_of(directed) if name == "board" else json.loads(figure)
     page.set_content("<div id=here style='width: 900px'></div>")
-    if name == "figure":
-        page.add_script_tag(content=get_plotlyjs())
+    page.add_script_tag(content=get_plotlyjs())
     n_nodes, n_kept, still_plotted = page.evaluate(REDRAW, [script(name), data])
     assert n_kept == n_nodes > 1
     assert not still_plotted
@@ -271,16 +263,16 @@ def test_a_larger_chart_keeps_zoom_and_hover_while_data_change(page, steps):
     zoomed = page.evaluate(f"{PLOT}._fullLayout.xaxis.range")
     across = page.evaluate(f"{PLOT}._fullLayout.xaxis.d2p(2)")
     page.mouse.move(box["x"] + across, box["y"] + box["height"] / 2)
-    expect(page.locator(".hovertext")).to_have_count(3)
+    hovered = page.locator(".hovertext")
+    expect(hovered).to_have_count(3)
     give(page, data(steps[-1]))
     page.wait_for_selector(".ak-plot[data-draws='3']")
-    expect(page.locator(".hovertext")).to_have_count(3)
+    expect(hovered).to_have_count(3)
     assert page.evaluate("window.kept.isConnected")
     assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range") == zoomed
     page.mouse.move(1, 1)
-    expect(page.locator(".hovertext")).to_have_count(0)
-    menu = page.locator(".ak-figure-save")
-    rows = list(csv.DictReader(saved(page, menu, "CSV").splitlines()))
+    expect(hovered).to_have_count(0)
+    rows = list(csv.DictReader(saved(page, page.locator(".ak-figure-save"), "CSV").splitlines()))
     means = steps[-1].per_sharing(steps[-1].history["accuracy"]).mean(-1)
     assert len(rows) == means.size
     told = [float(row["mean"]) for row in rows]
@@ -298,25 +290,22 @@ def test_a_pressed_mark_is_told_and_a_narrow_place_has_its_own_figure(page):
     """The value of the mark is what Python has given it; other figures tell nothing."""
     points = {"type": "scatter", "mode": "markers", "customdata": ["a", "b"]}
     points |= {"x": [1, 2], "y": [1, 2], "marker": {"size": 30}}
-    layout = {"height": 300, "margin": {"l": 40, "r": 10, "t": 10, "b": 30}}
-    figure = {"data": [points], "layout": layout}
-    narrow = {"data": figure["data"], "layout": {**layout, "height": 555}}
+    figure, narrow = ({"data": [points], "layout": {"height": height}} for height in (300, 555))
 
     def data(**more):
-        given = {"alt": "", "narrower": {500: narrow}, **more}
-        return sent(components.picture, figure, **given)
+        return sent(components.picture, figure, alt="", narrower={500: narrow}, **more)
 
     page.set_viewport_size({"width": 1000, "height": 900})
     show_component(page, "figure", data(picked=lambda: None))
     page.add_script_tag(content=get_plotlyjs())
     page.wait_for_selector(".ak-plot[data-draws]")
-    for place, wanted in ((1, [["picked", "b"]]), (0, [["picked", "b"], ["picked", "a"]])):
+    for told, place in enumerate((1, 0), 1):
         page.locator(".point").nth(place).hover(force=True)
         page.wait_for_timeout(100)  # Plotly looks at the pointer now and then
         page.mouse.down()
         page.mouse.up()
-        page.wait_for_function(f"window.told.length === {len(wanted)}")
-        assert page.evaluate("window.told") == wanted
+        page.wait_for_function(f"window.told.length === {told}")
+    assert page.evaluate("window.told") == [["picked", "b"], ["picked", "a"]]
     page.set_viewport_size({"width": 450, "height": 900})
     page.wait_for_function(f"{PLOT}._fullLayout.height === 555")
     give(page, data())
@@ -340,23 +329,23 @@ def test_a_task_is_chosen_in_the_gallery(page, directed):
     button.focus()
     page.keyboard.press("Enter")
     assert page.evaluate(focused) == "directed"
-    used = [family for family in FAMILIES if any(t.family == family for t in TASKS.values())]
-    for family in used:
-        expect(dialog.get_by_role("region", name=family, exact=True)).to_have_count(1)
+    for family in FAMILIES:
+        used = any(task.family == family for task in TASKS.values())
+        region = dialog.get_by_role("region", name=family, exact=True)
+        expect(region).to_have_count(int(used))
     expect(dialog.locator(".ak-task")).to_have_count(1 + len(TASKS))
     expect(dialog.locator("[aria-current=true] b")).to_have_text(TASKS["directed"].title)
     expect(dialog.locator(".ak-thumb")).to_have_count(3)  # of two tasks, and of one's own data
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(button).to_be_focused()
-    for press in (
-        lambda: dialog.locator("[data-task=directed]").click(),
-        lambda: dialog.get_by_role("button", name="Close").click(),
-        lambda: page.mouse.click(2, 2),
-    ):
+    for one in (dialog.locator("[data-task=directed]"), dialog.get_by_role("button", name="Close")):
         button.click()
-        press()
+        one.click()
         expect(dialog).to_be_hidden()
+    button.click()
+    page.mouse.click(2, 2)
+    expect(dialog).to_be_hidden()
     assert page.evaluate("window.told") == []
     button.click()
     page.keyboard.press("Tab")
@@ -372,13 +361,12 @@ def test_a_task_is_chosen_in_the_gallery(page, directed):
 
 def test_an_example_links_each_question_to_its_answer(page):
     """Pointing at a token, tapping it and arrow keys show its arc; other tokens have none."""
-    experiment = tiny("dictionary")
-    *_, snapshot = stream(experiment.replace(steps=2))
+    *_, snapshot = stream(experiment := tiny("dictionary", steps=2))
     data = sent(components.example, experiment, example_of(snapshot))
     page.set_viewport_size({"width": 500, "height": 700})
     show_component(page, "example", data)
     cells = json.loads(data)["cells"]
-    boxes, strip = page.locator(".ak-token-box"), page.locator(".ak-example-scroll")
+    boxes = page.locator(".ak-token-box")
     expect(boxes).to_have_count(len(cells))
     asked = [i for i, cell in enumerate(cells) if cell["asked"]]
     chosen, held = page.locator(".ak-chosen .ak-place"), page.locator(".ak-holds .ak-place")
@@ -393,18 +381,17 @@ def test_an_example_links_each_question_to_its_answer(page):
             start = page.locator(".ak-example-strip").bounding_box()["x"]
             assert abs(start + end - box["x"] - box["width"] / 2) <= 11
 
-    first = page.locator(".ak-chosen .ak-place").inner_text()
-    strip.focus()
+    first = int(chosen.inner_text())
+    page.locator(".ak-example-scroll").focus()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowRight")
-    shows(int(first))
-    at = asked.index(int(first))
+    shows(first)
     page.keyboard.press("ArrowRight")
-    shows(asked[(at + 1) % len(asked)])
+    shows(asked[(asked.index(first) + 1) % len(asked)])
     boxes.nth(asked[-1]).hover()
     shows(asked[-1])
     page.mouse.move(490, 690)
-    shows(int(first))
+    shows(first)
     boxes.nth(asked[-1]).dispatch_event("click")  # a tap, after which nothing is pointed at
     shows(asked[-1])
     said = re.compile(re.escape(cells[asked[0]]["answer"]))
@@ -425,19 +412,19 @@ AROUND_PAGE = """<script>addEventListener("dblclick", () => (window.widened = tr
 <div style="height: 3000px"></div><p id=second>Cache</p>{here}</main>"""
 
 
-@pytest.fixture
-def every_page(page):
+@pytest.fixture(name="every_page")
+def page_of_the_dashboard(page):
     """A page at an address, with what every page of the dashboard has."""
     page.route(f"{ELSEWHERE}**", lambda route: route.fulfill(body="", content_type="text/html"))
     page.goto(f"{ELSEWHERE}lab?v=1")
     show_component(page, "page", {"hints": [["cache; store", "What is kept."]]}, around=AROUND_PAGE)
-    yield page
+    yield
     page.unroute(f"{ELSEWHERE}**")
 
 
-def test_terms_are_explained_and_help_flips_no_switch(every_page):
+@pytest.mark.usefixtures("every_page")
+def test_terms_are_explained_and_help_flips_no_switch(page):
     """Pointing at any occurrence shows the meaning, Escape hides it; the first one is marked."""
-    page = every_page
     assert page.evaluate("document.documentElement.lang") == "en"
     expect(page.locator(".ak-terms")).to_have_attribute("data-terms", "1")
     middle = """([from, to]) => {
@@ -446,7 +433,7 @@ def test_terms_are_explained_and_help_flips_no_switch(every_page):
       one.setEnd(node, to);
       const box = one.getBoundingClientRect();
       return [box.x + box.width / 2, box.y + box.height / 2]; }"""
-    tip = page.locator(".ak-term-tip")
+    tip, box = page.locator(".ak-term-tip"), page.locator("input[type=checkbox]")
     for term in ((8, 13), (21, 26)):
         page.mouse.move(*page.evaluate(middle, term))
         expect(tip).to_have_text("What is kept.")
@@ -461,14 +448,20 @@ def test_terms_are_explained_and_help_flips_no_switch(every_page):
     page.mouse.move(*page.evaluate(middle, (8, 13)))
     expect(tip).to_be_visible()
     page.get_by_role("button", name="?").click()
-    expect(page.locator("input[type=checkbox]")).not_to_be_checked()
+    expect(box).not_to_be_checked()
     page.get_by_text("Switch").click()
-    expect(page.locator("input[type=checkbox]")).to_be_checked()
+    expect(box).to_be_checked()
+    # The sidebar gets the wanted width by a double press, unless the visitor has chosen one.
+    assert page.evaluate("window.widened")
+    page.evaluate("() => localStorage.setItem('sidebarWidth', '300')")
+    page.evaluate("() => { window.widened = false; inside('settleSidebar()'); }")
+    assert not page.evaluate("window.widened")
+    page.evaluate("() => localStorage.clear()")
 
 
-def test_a_page_has_one_entry_in_the_history_and_a_lesson_another(every_page):
+@pytest.mark.usefixtures("every_page")
+def test_a_page_has_one_entry_in_the_history_and_a_lesson_another(page):
     """A change of the query replaces the entry; another page and a lesson add one."""
-    page = every_page
     push = "(address) => { history.pushState(null, '', address); return history.length; }"
     start = page.evaluate("history.length")
     for address, more in (
@@ -482,33 +475,21 @@ def test_a_page_has_one_entry_in_the_history_and_a_lesson_another(every_page):
     ):
         if address is None:
             page.keyboard.press("Shift")  # from now on, the visitor wants what has been opened
-            continue
-        assert page.evaluate(push, f"/{address}") == start + more, address
-        assert page.url == ELSEWHERE + address
+        else:
+            assert page.evaluate(push, f"/{address}") == start + more, address
+            assert page.url == ELSEWHERE + address
     page.get_by_text("down").click()
-    assert (
-        page.evaluate("document.querySelector('[data-testid=stMain]').getBoundingClientRect().y")
-        < 8
-    )
+    main = page.locator("[data-testid=stMain]")
+    assert main.evaluate("(node) => node.getBoundingClientRect().y") < 8
     assert page.url == f"{ELSEWHERE}guide?lesson=c"
-    page.go_back()
-    assert page.url == f"{ELSEWHERE}guide?preset=a"
-    page.go_back()
-    assert page.url == f"{ELSEWHERE}lab"
+    for before in ("guide?preset=a", "lab"):
+        page.go_back()
+        assert page.url == ELSEWHERE + before
 
 
-def test_the_sidebar_gets_the_wanted_width_unless_the_visitor_has_chosen_one(every_page):
-    """A double press of its edge gives it that width; Streamlit keeps what was chosen."""
-    assert every_page.evaluate("window.widened")
-    every_page.evaluate("() => localStorage.setItem('sidebarWidth', '300')")
-    every_page.evaluate("() => { window.widened = false; inside('settleSidebar()'); }")
-    assert not every_page.evaluate("window.widened")
-    every_page.evaluate("() => localStorage.clear()")
-
-
-def test_texts_that_the_browser_has_translated_are_still_those_of_the_page(every_page):
+@pytest.mark.usefixtures("every_page")
+def test_texts_that_the_browser_has_translated_are_still_those_of_the_page(page):
     """A text that is written takes its place again; nodes come and go beside translated ones."""
-    page = every_page
     translate = """(node) => {
       const texts = [...node.childNodes].filter((one) => one.nodeType === 3);
       for (const text of texts) {
@@ -517,20 +498,20 @@ def test_texts_that_the_browser_has_translated_are_still_those_of_the_page(every
         text.replaceWith(font);
       }
       window.texts = texts; }"""
+    text, second = page.locator("#text"), page.locator("#second")
     for name in ("data", "nodeValue", "textContent"):
-        page.locator("#text").evaluate("(node) => node.replaceChildren('one', ' two')")
-        page.locator("#text").evaluate(translate)
-        assert page.locator("#text").inner_text() == "ONE TWO"
+        text.evaluate("(node) => node.replaceChildren('one', ' two')")
+        text.evaluate(translate)
+        assert text.inner_text() == "ONE TWO"
         page.evaluate(f"texts[0].{name} = 'three'")
-        assert page.locator("#text").inner_text() == "three two"
-    page.locator("#text").evaluate(translate)
-    page.locator("#text").evaluate("(node) => { node.removeChild(texts[0]); }")
-    assert page.locator("#text").inner_text().strip() == "TWO"
-    page.locator("#text").evaluate("(node) => { node.insertBefore(new Text('0 '), texts[1]); }")
-    assert page.locator("#text").text_content() == "0  TWO"
-    page.locator("#second").evaluate("(node) => { node.appendChild(texts[1]); }")
-    assert page.locator("#text").inner_text().strip() == "0"
-    assert page.locator("#second").inner_text() == "Cache two"
+        assert text.inner_text() == "three two"
+    text.evaluate(translate)
+    text.evaluate("(node) => { node.removeChild(texts[0]); }")
+    assert text.inner_text().strip() == "TWO"
+    text.evaluate("(node) => { node.insertBefore(new Text('0 '), texts[1]); }")
+    assert text.text_content() == "0  TWO"
+    second.evaluate("(node) => { node.appendChild(texts[1]); }")
+    assert (text.inner_text().strip(), second.inner_text()) == ("0", "Cache two")
 
 
 AROUND_LAB = """<header data-testid=stHeader><button data-testid=stExpandSidebarButton></button>
@@ -540,10 +521,11 @@ AROUND_LAB = """<header data-testid=stHeader><button data-testid=stExpandSidebar
 
 def test_the_focus_stays_in_the_bar_and_a_long_paste_is_refused(page):
     """A button that is switched off hands the focus on; a paste that does not fit says so."""
-    buttons = "".join(
-        f'<div class="st-key-{key}"><button id={key}>{key}</button></div>'
-        for key in ("train", "pause", "step", "stop")
+    button, keys = (
+        "<div class=st-key-{0}><button id={0}>{0}</button></div>",
+        "train pause step stop",
     )
+    buttons = "".join(map(button.format, keys.split()))
     show_component(page, "lab", {}, around=AROUND_LAB.replace("{buttons}", buttons))
     opener = page.locator("header button")
     expect(opener).to_have_attribute("aria-label", "Settings")

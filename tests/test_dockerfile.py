@@ -1,17 +1,13 @@
 """The image and its compose file as far as their texts tell; `hosted.py` starts what they say."""
 
-import os
 import re
 import shlex
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from dockerfile import ROOT, read
-from proxy import FOLDER, services
+from proxy import FOLDER, ROOT, read_dockerfile, services
 from streamlit import config
 
 from attnkit.foundation.process import MOST_OPEN_FILES
@@ -22,7 +18,7 @@ from attnkit.service.server import ServerSettings
 @pytest.fixture(scope="module")
 def image():
     """The Dockerfile of this repository."""
-    return read()
+    return read_dockerfile()
 
 
 def test_every_option_of_the_command_is_one_of_streamlits(image):
@@ -47,21 +43,16 @@ def test_environment_names_settings_of_ours_and_of_streamlit(image):
     assert ServerSettings.of(given).hosted
 
 
-def test_all_that_is_copied_is_there_and_not_ignored(image):
-    """What .dockerignore leaves in is what the Dockerfile copies."""
+def test_all_that_is_copied_is_there_and_everything_that_a_page_imports_is_copied(image):
+    """What .dockerignore leaves in is what the Dockerfile copies: all Python but the tests."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
     let_in = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
     assert let_in == {source for source, _ in image.copied}
     assert all((ROOT / source).exists() for source in let_in)
-
-
-def test_everything_that_a_page_imports_is_copied(image):
-    """Every Python file of the repository but the tests is in the image."""
-    folders = {Path(source).parts[0] for source, _ in image.copied}
     found = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True)
     code = {Path(name).parts[0] for name in found.stdout.split()} - {"tests"}
-    assert code <= folders
+    assert code <= {Path(source).parts[0] for source, _ in image.copied}
 
 
 def test_the_image_installs_the_pinned_driver_of_postgresql(image):
@@ -70,43 +61,6 @@ def test_the_image_installs_the_pinned_driver_of_postgresql(image):
     program = shlex.split(install.partition("python -c ")[2])[0]
     listed = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
     assert re.fullmatch(r"psycopg\[binary\]==[0-9.]+\n", listed)
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "base", "path"),
-    [(200, 0, "", ""), (503, 1, "", ""), (None, 1, "", ""), (200, 0, "attn/", "/attn")],
-)
-def test_health_check_says_what_the_server_says(image, status, code, base, path):
-    """0 well, 1 not or gone, as Docker wants it; proxies of the environment are not asked."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_response(status)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    asked = []
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = Thread(target=server.handle_request)
-        if status is None:
-            server.socket.close()
-        else:
-            thread.start()
-        command = [sys.executable, *image.health[1:]]
-        environment = {
-            **os.environ,
-            "STREAMLIT_SERVER_PORT": str(server.server_port),
-            "STREAMLIT_SERVER_BASE_URL_PATH": base,
-            "http_proxy": "http://127.0.0.1:1",
-        }
-        found = subprocess.run(command, env=environment, capture_output=True, check=False)
-        if status is not None:
-            thread.join()
-    assert found.returncode == code
-    assert asked == [f"{path}/_stcore/health"] * (status is not None)
 
 
 def test_the_compose_file_is_of_this_image(image):

@@ -54,10 +54,8 @@ def test_relative_links_lead_to_files():
     missing = []
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-        targets = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text)
-        relative = [one for pair in targets for one in pair if one and ":" not in one]
-        files = {target.partition("#")[0] for target in relative} - {""}
-        missing += [(page.name, file) for file in files if not (page.parent / file).is_file()]
+        targets = re.findall(r"(?:\]\(|(?:src|href)=\")([^)\s\":#]+)(?=[)\s\"#])", text)
+        missing += [(page.name, one) for one in targets if not (page.parent / one).is_file()]
     assert missing == []
     named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     docs = ROOT / "docs"
@@ -98,9 +96,6 @@ def test_what_is_told_of_claims_is_that_of_the_shipped_evidence(file):
     assert not shipped or text.split(begin)[1].split(end)[0].strip() == expected
 
 
-# Tasks of one's own: the example of docs/tasks.md, and what is refused
-
-
 def test_the_task_of_the_documentation_trains(tmp_path, monkeypatch, run, untouched):
     """QKV learns it in Python; the command line knows it where the environment names its module."""
     (code,) = SECTIONS["docs/tasks.md: Your own task"]
@@ -113,12 +108,13 @@ def test_the_task_of_the_documentation_trains(tmp_path, monkeypatch, run, untouc
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "my_task", None)
     del sys.modules["my_task"]  # and again after the test, whoever imports it
-    code, output, _ = run("tasks")
-    assert code == 0
-    assert re.search(r"^largest +Largest\. Which number", output, re.MULTILINE)
-    code, output, _ = run(*"train --task largest --seeds 1 --steps 2".split())
-    assert code == 0
-    assert "largest: 5 runs, step 2 of 2" in output
+    for command, told in (
+        ("tasks", r"^largest +Largest\. Which number"),
+        ("train --task largest --seeds 1 --steps 2", "largest: 5 runs, step 2 of 2"),
+    ):
+        code, output, _ = run(*command.split())
+        assert code == 0
+        assert re.search(told, output, re.MULTILINE)
 
 
 def test_a_task_that_cannot_be_registered_is_told_why(untouched):
@@ -130,8 +126,7 @@ def test_a_task_that_cannot_be_registered_is_told_why(untouched):
         return type("Own", (Phonebook,), body)
 
     for members, told in [
-        *(({name: None}, f"{name}: Own") for name in ("title", "question", "source", "family")),
-        ({"name": None}, "name: Own"),
+        *(({key: None}, f"{key}: Own") for key in "name title question source family".split()),
         *(({"name": name}, f"name: got {name!r}") for name in ("Mine", "my task", "", "9")),
         ({"family": "Riddles"}, "family: got 'Riddles'"),
         ({"name": "phonebook"}, "attnkit.tasks.phonebook.Phonebook"),

@@ -16,30 +16,26 @@ from attnkit.foundation.documents import (
     read_file,
 )
 
-REFUSED = {
-    "deep": (
-        "[" * 10**6,
-        '{"a":' * 10**6,
-        "[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1),
-        "a = " + "[" * 10**5,
-        "a = " + "{a = " * 10**5,
-        "a." * 10**5 + "b = 1",
-        '"a" . ' * 10**5 + "b = 1",
-        f"[{'a.' * 10**5}b]",
-        f"x = {{ {'a.' * 10**5}b = 1 }}",
-    ),
-    "large": (" " * (2**23 + 1),),
-    "long": ("[" + "1" * 5000 + "]", "a = " + "1" * 5000),
-    "twice": ('{"a": 1, "b": {"c": 1, "c": 2}}',),
-    "byte 5": (b'a = "\xff"', b'[   "\xff"]'),
-    "is not": ("", "{", "a = 1\na = 2", b"\xef\xbb\xbf\xef\xbb\xbf[]", "[1,]", "\0"),
-}
+DEEP = [
+    *("[" * 10**6, '{"a":' * 10**6, "[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1)),
+    *("a = " + "[" * 10**5, "a = " + "{a = " * 10**5, "a." * 10**5 + "b = 1"),
+    *('"a" . ' * 10**5 + "b = 1", f"[{'a.' * 10**5}b]", f"x = {{ {'a.' * 10**5}b = 1 }}"),
+]
+REFUSED = [
+    *(("deep", text) for text in DEEP),
+    ("large", " " * (2**23 + 1)),
+    *(("long", text) for text in ("[" + "1" * 5000 + "]", "a = " + "1" * 5000)),
+    ("twice", '{"a": 1, "b": {"c": 1, "c": 2}}'),
+    *(("byte 5", text) for text in (b'a = "\xff"', b'[   "\xff"]')),
+    *(("is not", text) for text in ("", "{", "a = 1\na = 2", "[1,]", "\0")),
+    ("is not", b"\xef\xbb\xbf\xef\xbb\xbf[]"),
+]
 WORDS = (*"[]{}.=,:1#\n", "a.b", '"x"', "'y.z'", '"""')
 
 
 def test_what_is_refused_has_a_reason():
     """It is short, and says what is allowed where that is not plain."""
-    for reason, text in ((reason, text) for reason, texts in REFUSED.items() for text in texts):
+    for reason, text in REFUSED:
         reasons = []
         for parse in (parse_json, parse_toml):
             try:

@@ -18,6 +18,7 @@ from attnkit.ui.routing import SECTIONS
 from attnkit.ui.server.owner import gate
 from attnkit.ui.server.widget_values import check_widget_values, is_allowed
 
+LINKS = {"atlas": {"show": "head"}, "questions": {"claim": "all"}, "capacity": {"show": "matching"}}
 PAGES = [page.name for pages in SECTIONS.values() for page in pages] + ["owner"]
 
 
@@ -33,22 +34,6 @@ def service(tmp_path_factory):
     gate.clear()
 
 
-def opened(page, kept):
-    """Open a page with as many of its widgets as possible."""
-    links = {
-        "runs": {"run": ",".join(kept)},
-        "atlas": {"show": "head"},
-        "questions": {"claim": "all"},
-        "capacity": {"show": "matching"},
-    }
-    tab = open_page(page, **links.get(page, {}))
-    if page == "owner":
-        tab.text_input(key="owner_secret").set_value(OWNER_SECRET)
-        tab.button(key="owner_sign_in").click()
-        show(tab)
-    return tab
-
-
 def widgets_of(tab):
     """Return the kind of value and the options of every widget that was drawn, by its id."""
     metadata = tab._session_state._state._new_widget_state.widget_metadata
@@ -57,8 +42,13 @@ def widgets_of(tab):
 
 def forge(page, kept, seed, n_rounds):
     """Send forged values to a page, all widgets at once or a few, and draw it again each time."""
-    draw = random.Random(f"{seed} {page}")
-    tab = opened(page, kept)
+    draw, tab = random.Random(f"{seed} {page}"), open_page(page, **LINKS.get(page, {}))
+    if page == "runs":
+        tab = open_page(page, run=",".join(kept))
+    if page == "owner":
+        tab.text_input(key="owner_secret").set_value(OWNER_SECRET)
+        tab.button(key="owner_sign_in").click()
+        show(tab)
     widgets = widgets_of(tab)
     assert widgets
     for n in range(n_rounds):

@@ -1,7 +1,4 @@
-"""Every variant computes its formula, with its gradients, in all blocks and sides.
-
-The formulas stand in `reference.py`, written apart from the library.
-"""
+"""Every variant computes its formula, as `reference.py` has it, with its gradients."""
 
 import contextlib
 import random

@@ -38,7 +38,21 @@ from attnkit.ui.lab.lab import MOST_COLUMNS
 
 ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 
+THREE = tuple(arm(sharing, **TINY) for sharing in ("Q=K", "K=V", "QKV"))
+
 (ONE,) = comparing_trials(ARMS, {}, 2)
+
+ALIKE, WORSE = MadeUp(QKV=1.0, Q_K=1.0), MadeUp(QKV=1.0, Q_K=0.5)
+
+
+def text_of(found):
+    """Return everything but the time of a trial's measurements, to the bit."""
+    return repr([plain({**asdict(one), "seconds": None}) for one in found.values()])
+
+
+def names(form):
+    """Return the names of the arms of a form."""
+    return [one.name for one in form.arms]
 
 
 @pytest.fixture
@@ -52,11 +66,6 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(gathering, "train", recorded)
     return found
-
-
-def text_of(found):
-    """Return everything but the time of a trial's measurements, to the bit."""
-    return repr([plain({**asdict(one), "seconds": None}) for one in found.values()])
 
 
 def rivals(evidence):
@@ -101,24 +110,18 @@ def test_a_bench_measures_what_train_gives_and_nothing_twice(tmp_path, trained):
 def test_every_variant_of_an_experiment_is_kept_by_itself(tmp_path, trained):
     """Only missing variants are trained; other settings and readings are other files."""
     bench = Bench(tmp_path)
-    (shared,), (wider,) = (
-        comparing_trials(arms, {}, 2) for arms in (ARMS[1:], [*ARMS, arm("K=V", up_to=2, **TINY)])
-    )
+    (shared,) = comparing_trials(ARMS[1:], {}, 2)
+    (wider,) = comparing_trials([*ARMS, arm("K=V", up_to=2, **TINY)], {}, 2)
     bench.measure(shared)
     found = bench.measure(wider)
     assert [v.value.split()[0] for v in trained[1].sharing] == ["QKV", "K=V"]
     assert text_of(found) == text_of(Bench(tmp_path / "other").measure(wider))
     assert bench.model_steps == (2 + 6) * 2 * TINY["steps"]
-    for n_files, changes in enumerate(
-        (
-            {"experiment": shared.experiment.replace(steps=14)},
-            {"experiment": shared.experiment.replace(first_seed=3)},
-            {"up_to": 1},
-        ),
-        4,
-    ):
-        bench.measure(replace(shared, **changes))
-        assert len(list(tmp_path.glob("*.json"))) == n_files, changes
+    experiments = (shared.experiment.replace(steps=14), shared.experiment.replace(first_seed=3))
+    changes = [*({"experiment": experiment} for experiment in experiments), {"up_to": 1}]
+    for n_files, changed in enumerate(changes, 4):
+        bench.measure(replace(shared, **changed))
+        assert len(list(tmp_path.glob("*.json"))) == n_files, changed
 
 
 def test_scores_of_another_maker_are_not_taken_over(tmp_path, trained, monkeypatch):
@@ -144,21 +147,17 @@ def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained):
     text = path.read_text(encoding="utf-8")
     document = json.loads(text)
     scores = document["scores"]
-    changes = (
-        {"scores": {name: rows for name, rows in scores.items() if name != "loss"}},  # older
-        {"scores": {name: [row[:-1] for row in rows] for name, rows in scores.items()}},
-        {"scores": scores | {"loss": 0.5}},
-    )
-    wrong = ["[]", "\x00 no text", text[: len(text) // 2]]
-    wrong += [json.dumps(document | changed) for changed in changes]
+    older = {name: rows for name, rows in scores.items() if name != "loss"}
+    short = {name: [row[:-1] for row in rows] for name, rows in scores.items()}
+    other = scores | {"loss": [[9.0], [9.0]]}
+    made = [json.dumps(document | {"scores": one}) for one in (other, older, short, {"loss": 0.5})]
+    whole, *wrong = [*made, "[]", "\x00 no text", text[: len(text) // 2]]
     for n, damaged in enumerate(wrong, 2):
         path.write_text(damaged, encoding="utf-8")
         for _ in range(2):
             assert text_of(Bench(tmp_path).measure(one)) == expected, damaged
         assert len(trained) == n, damaged
-    path.write_text(
-        json.dumps(document | {"scores": scores | {"loss": [[9.0], [9.0]]}}), encoding="utf-8"
-    )
+    path.write_text(whole, encoding="utf-8")
     fresh = Bench(tmp_path, fresh=True)
     for bench in (fresh, fresh, Bench(tmp_path)):
         assert text_of(bench.measure(one)) == expected
@@ -194,19 +193,18 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
     snapshots = [train(from_text(link)).snapshot for link in evidence.experiments]
     by_schedule = {one.experiment.training.schedule: one for one in snapshots}
     for one in claim.arms:
-        tuned = evidence.tuned[one.name]
+        tuned, curve = evidence.tuned[one.name], evidence.curves[one.name]
         snapshot = by_schedule[tuned.schedule]
-        variants = [variant for variant, _ in snapshot.experiment.runs]
         name = f"{one.variant} learning_rate={tuned.rate:g}"
-        runs = [place for place, variant in enumerate(variants) if variant == name]
+        runs = [run for run, (own, _) in enumerate(snapshot.experiment.runs) if own == name]
         for measure in ("accuracy", "loss"):
             expected = snapshot.history[measure][-1, runs]
             np.testing.assert_array_equal(evidence.scores_at(measure)[one.name], expected)
-        accuracy, curve = snapshot.history["accuracy"][:, runs], evidence.curves[one.name]
+        accuracy = snapshot.history["accuracy"][:, runs]
         np.testing.assert_array_equal(curve.steps, snapshot.eval_steps)
         np.testing.assert_allclose(curve.mean, accuracy.mean(1))
-        np.testing.assert_allclose(curve.low, np.quantile(accuracy, 0.25, axis=1))
-        np.testing.assert_allclose(curve.high, np.quantile(accuracy, 0.75, axis=1))
+        quartiles = np.quantile(accuracy, (0.25, 0.75), axis=1)
+        np.testing.assert_allclose([curve.low, curve.high], quartiles)
         assert curve.by == "accuracy"
     values = np.array([[0.5, 0.7], [0.96, np.nan], [np.nan, np.nan]])
     curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")  # runs that diverged are left out
@@ -255,7 +253,7 @@ def test_an_inability_that_shows_is_confirmed_by_long_runs():
         (small_claim(n_seeds=23), 20),
         (small_claim(arms=(arm("Q=K", recipe_of="QKV", **TINY), free)), 17),
     ):
-        evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
+        evidence = made_up(claim, WORSE)
         arms, _ = claim.confirmation
         assert evidence.judgement.verdict == "held"
         steps = {from_text(text).training.steps for text in evidence.experiments}
@@ -314,10 +312,10 @@ def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
 
 def test_the_quick_form_trains_judged_arms_on_few_seeds_at_known_learning_rates():
     """Half of the seeds, nothing is confirmed; the full form and a changed claim tune anew."""
-    evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
+    evidence = made_up(small_claim(), WORSE, quick=True, first_seed=11)
     assert (evidence.quick, evidence.seeds) == (True, range(11, 11 + 8))
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
-    arms = (arm("Q=K", recipe_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
+    arms = (arm("Q=K", recipe_of="K=V", **TINY), *THREE[1:])
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
     claim = small_claim()
@@ -328,8 +326,7 @@ def test_the_quick_form_trains_judged_arms_on_few_seeds_at_known_learning_rates(
         bench = MadeUp()
         evidence = made_up(claim, bench, quick=quick, records={claim.id: shipped})
         assert (len(bench.measured) > 1) == tunes
-        if not tunes:
-            assert evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}
+        assert tunes or evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}
 
 
 @pytest.fixture
@@ -338,11 +335,6 @@ def known(monkeypatch):
     claim = small_claim()
     monkeypatch.setitem(CLAIMS, claim.id, claim)
     return claim
-
-
-def unable(claim, **options):
-    """Return evidence that Q=K is worse."""
-    return made_up(claim, MadeUp(QKV=1.0, Q_K=0.5), **options)
 
 
 @pytest.mark.parametrize(
@@ -368,11 +360,9 @@ def test_a_record_is_read_as_it_was_written(known, accuracy, options, monkeypatc
     for name, tuned in before.tuned.items():
         new = after.tuned[name]
         assert (new.recipe, set(new.curves)) == (tuned.recipe, set(tuned.curves))
-        means, others = ([one.mean for one in each.tried] for each in (new, tuned))
-        assert means == pytest.approx(others, nan_ok=True)
-        counts = ([replace(one, mean=0.0) for one in each.tried] for each in (new, tuned))
-        assert len(set(map(repr, counts))) == 1
-    assert set(after.curves) == set(before.curves) == set(before.scores)
+        for one, other in zip(new.tried, tuned.tried, strict=True):
+            assert one.mean == pytest.approx(other.mean, nan_ok=True)
+            assert repr(replace(one, mean=0.0)) == repr(replace(other, mean=0.0))
     for name, curve in before.curves.items():  # as many digits as can be drawn
         for array in ("steps", "mean", "low", "high", "solved"):
             expected = getattr(curve, array)
@@ -382,21 +372,13 @@ def test_a_record_is_read_as_it_was_written(known, accuracy, options, monkeypatc
 def test_json_has_every_promised_key(known):
     """The public interface: a list of claims, one on a line, plain values."""
     lost = made_up(small_claim("second"), MadeUp(QKV=nan, Q_K=nan))
-    text = Records.of([unable(known), lost]).to_json()
+    text = Records.of([made_up(known, WORSE), lost]).to_json()
     _, *lines, _ = text.splitlines()
     assert [json.loads(line.rstrip(","))["id"] for line in lines] == ["small", "second"]
     one, other = json.loads(text, parse_constant=pytest.fail)["claims"]
-    expected = {
-        "source": known.source,
-        "prediction": known.prediction,
-        "seeds": 17,
-        "effect": -0.5,
-        "interval": [-0.5, -0.5],
-        "verdict": "held",
-        "verdict_alone": "held",
-        "seen": "nothing",
-        "changed_since": "",
-    }
+    expected = {"source": known.source, "prediction": known.prediction, "seeds": 17}
+    expected |= {"effect": -0.5, "interval": [-0.5, -0.5], "verdict": "held"}
+    expected |= {"verdict_alone": "held", "seen": "nothing", "changed_since": ""}
     assert {name: one[name] for name in expected} == expected
     assert one["first_run"]["prediction"] == known.prediction_hash
     assert (other["effect"], other["verdict"]) == (None, "undecided")
@@ -416,7 +398,8 @@ def test_what_is_shipped_is_read_in_the_order_of_claims_and_together(tmp_path, m
     load = load_shipped.__wrapped__  # without its cache, which other tests share
     assert load() == {}
     claims = [small_claim(f"claim_{n}", n_seeds=7) for n in range(10)]
-    text = Records.of(map(unable, claims[:4][::-1])).to_json(summarised=False)
+    held = [made_up(claim, WORSE) for claim in claims[:4]]
+    text = Records.of(held[::-1]).to_json(summarised=False)
     record.SHIPPED.write_text(text, encoding="utf-8")
     worded = replace(claims[1], title="Another")
     changed = replace(claims[2], statements=(better("Q=K", "QKV"),))
@@ -426,32 +409,19 @@ def test_what_is_shipped_is_read_in_the_order_of_claims_and_together(tmp_path, m
     assert list(found) == ["claim_0", "claim_1"]
     assert found["claim_1"].claim is worded
     assert not replace(found["claim_1"], claim=replace(worded, n_seeds=11)).current
-    many = [unable(claim) for claim in claims[:3]]
-    assert Records.of(many[:1]).verdicts == {"claim_0": "held"}
-    many += [made_up(claim, MadeUp(QKV=nan)) for claim in claims[3:]]
+    assert Records.of(held[:1]).verdicts == {"claim_0": "held"}
+    many = [*held[:3], *(made_up(claim, MadeUp(QKV=nan)) for claim in claims[3:])]
     assert set(Records.of(many).verdicts.values()) == {"undecided"}
-    quick = [unable(claim, quick=True) for claim in claims]
-    verdicts = Records.of([*quick, unable(small_claim("full"))]).verdicts
+    quick = [made_up(claim, WORSE, quick=True) for claim in claims]
+    verdicts = Records.of([*quick, made_up(small_claim("full"), WORSE)]).verdicts
     assert verdicts == dict.fromkeys([*(claim.id for claim in claims), "full"], "held")
 
 
-THREE = tuple(arm(sharing, **TINY) for sharing in ("Q=K", "K=V", "QKV"))
 TWO = small_claim(
     arms=(replace(THREE[0], up_to=2), *THREE[1:]),
     statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")),
     n_seeds=40,
 )
-
-
-def steps_times(n, name):
-    """Return a small claim whose arms train for n times the usual steps."""
-    arms = tuple(arm(sharing, **{**TINY, "steps": n * 6}) for sharing in ("Q=K", "K=V", "QKV"))
-    return small_claim(name, arms=arms, statements=(worse("Q=K", "QKV"),))
-
-
-def names(form):
-    """Return the names of the arms of a form."""
-    return [one.name for one in form.arms]
 
 
 def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
@@ -462,14 +432,13 @@ def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
     first = made_up(TWO, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5))
     assert names(QuickForm.of(TWO, first)) == ["Q=K", "QKV"]
     held = made_up(TWO, MadeUp(QKV=1.0, Q_K=0.5, K_V=0.5))
-    stale = replace(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0)), claim=TWO)
+    stale = replace(made_up(small_claim(), ALIKE), claim=TWO)
     for known in (held, stale, None):
         form = QuickForm.of(TWO, known)
-        assert form.arms == TWO.arms
-        assert form.untuned == (known is not held)
+        assert (form.arms, form.untuned) == (TWO.arms, known is not held)
         assert form.untuned or set(form.tuned) == {"Q=K", "K=V", "QKV"}
     taken = small_claim(arms=(replace(THREE[0], recipe_of="K=V"), *THREE[1:]))  # over by the record
-    form = QuickForm.of(taken, made_up(taken, MadeUp(QKV=1.0, Q_K=0.5)))
+    form = QuickForm.of(taken, made_up(taken, WORSE))
     assert names(form) == list(form.tuned) == ["Q=K", "QKV"]
     assert names(QuickForm.of(taken, None)) == ["Q=K", "K=V", "QKV"]
 
@@ -505,8 +474,7 @@ def test_the_links_set_up_what_was_compared():
 
 def test_the_fewest_seeds_are_taken_that_are_likely_to_decide():
     """A clear difference takes few, "no worse" takes 17; if too few are known, all are taken."""
-    different, alike = MadeUp(QKV=1.0, Q_K=0.5), MadeUp(QKV=1.0, Q_K=1.0)
-    for n_seeds, bench, planned in ((40, different, 8), (40, alike, 17), (10, alike, 10)):
+    for n_seeds, bench, planned in ((40, WORSE, 8), (40, ALIKE, 17), (10, ALIKE, 10)):
         claim = small_claim(n_seeds=n_seeds, statements=(worse("Q=K", "QKV"),))
         form = QuickForm.of(claim, made_up(claim, bench))
         assert form.n_seeds == planned
@@ -538,8 +506,11 @@ def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
             now[0] += 60 * self.work(trial)
             return super().measure(trial)
 
-    claims = [steps_times(4, "long"), steps_times(1, "short"), steps_times(2, "middle")]
-    records = {one.id: made_up(one, MadeUp(QKV=1.0, Q_K=0.5)) for one in claims}
+    claims = []
+    for times, name in ((4, "long"), (1, "short"), (2, "middle")):
+        arms = tuple(arm(sharing, **{**TINY, "steps": 6 * times}) for sharing in ("Q=K", "QKV"))
+        claims.append(small_claim(name, arms=arms, statements=(worse("Q=K", "QKV"),)))
+    records = {one.id: made_up(one, WORSE) for one in claims}
     bench = Timed(QKV=1.0, Q_K=0.5)
     tested = gather(claims, bench, quick=True, records=records, minutes=minutes)
     assert [one.claim.id for one in tested] == ["short", "middle", "long"][:reached]

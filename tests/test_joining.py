@@ -14,10 +14,7 @@ from attnkit.training.results import Result
 WIDE = "QKV n_heads=2 d_head=2"
 """A variant with another number of heads than the others."""
 
-
-WHOLE = Experiment(
-    **{**SMALL, "sharing": ["QKV", "Q=K", "K=V", WIDE], "n_seeds": 2, "steps": 33},
-)
+WHOLE = Experiment(**{**SMALL, "sharing": ["QKV", "Q=K", "K=V", WIDE], "n_seeds": 2, "steps": 33})
 
 
 @pytest.fixture(scope="module")

@@ -32,20 +32,13 @@ from attnkit.variants.catalogue import title_of
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
-SHORT, ENDLESS = {"steps": 30, "batch_size": 16}, {"steps": 20_000, "batch_size": 256}
-
-
 class Visitor:
     """A tab of the Lab, and a source of random choices."""
 
     def __init__(self, rng, first_seed):
         self.rng, self.done = rng, []
         self.tab = visit(**{**SMALL, "steps": "30", "first_seed": str(first_seed)})
-
-    @property
-    def lab(self):
-        """Return the Lab."""
-        return self.tab.session_state["lab"]
+        self.lab = self.tab.session_state["lab"]
 
     def act(self):
         """Do something that is possible now, and check what must hold."""
@@ -55,11 +48,6 @@ class Visitor:
         self.done.append(action := self.rng.choice(actions))
         getattr(self, action.replace(" ", "_"))(job_of(self.tab), self.lab.experiment)
         check(self.tab)
-
-    def press_and_settle(self, key):
-        """Press a button, and return the job as soon as it has done what was asked."""
-        watch(press(self.tab, key), lambda job: job.settled)
-        return job_of(self.tab)
 
     def train(self, before, experiment):
         """The settings are trained; a run that was held goes on, and loses no step."""
@@ -71,7 +59,7 @@ class Visitor:
 
     def pause(self, *_):
         """The run stands still, and says where, unless it was faster."""
-        job = self.press_and_settle("pause")
+        job = job_of(watch(press(self.tab, "pause"), lambda job: job.settled))
         held = status(self.tab).startswith(f"Paused: Step {job.step} of")
         assert job.state == ("paused" if held else "finished")
 
@@ -86,7 +74,7 @@ class Visitor:
 
     def stop(self, before, _):
         """The run keeps the steps that it has reached."""
-        job = self.press_and_settle("stop")
+        job = job_of(watch(press(self.tab, "stop"), lambda job: job.settled))
         assert job.state in ("stopped", "finished")
         assert job.step >= before.step
 
@@ -106,15 +94,12 @@ class Visitor:
     def change(self, before, experiment):
         """A run that trains goes on while settings change, or variants are switched on and off."""
         settings = experiment.settings()
-        sharings = (["QKV"], ["QKV", "Q=K"], ["QKV", "Q=K", "K=V"], ["Q=K", "K=V"])
-        changes = self.rng.choice(
-            [
-                {"d_head": 7 - settings["d_head"]},  # 3 or 4
-                ENDLESS if settings["steps"] == SHORT["steps"] else SHORT,
-                {"first_seed": settings["first_seed"] + 1},
-                *({"sharing": chosen} for chosen in sharings),
-            ]
-        )
+        changes = [{"d_head": 7 - settings["d_head"]}]  # 3 or 4
+        long = {"steps": 20_030 - settings["steps"], "batch_size": 272 - settings["batch_size"]}
+        changes += [long]  # 30 or 20,000 steps of 16 or 256 examples
+        changes += [{"first_seed": settings["first_seed"] + 1}]
+        sharings = ("QKV", "QKV Q=K", "QKV Q=K K=V", "Q=K K=V")
+        changes = self.rng.choice(changes + [{"sharing": names.split()} for names in sharings])
         for name, value in changes.items():
             widget(self.tab, name).set_value(value)
         self.done[-1] += f" {changes}"

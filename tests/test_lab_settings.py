@@ -1,17 +1,27 @@
-"""Settings in the Lab while nothing trains: links, boxes, variants, tasks, Share and limits."""
+"""Settings in the Lab while nothing trains: links, boxes, variants, tasks, Share and limits.
 
-import itertools
+Also the words for states of a job that are hard to bring about.
+"""
+
 import re
+from types import SimpleNamespace
 from urllib.parse import parse_qsl
 
 import pytest
 from finished import store_finished
 from idle import PATIENCE, idle_service, show, visit
 from kinds import tiny
-from visiting import disabled, drawn, plain_text, press, status, switch, widget
+from visiting import disabled, drawn, plain_text, press, status, switch, widget, widgets
 
 from attnkit.experiment.experiment import Experiment, from_params, full_size
 from attnkit.experiment.links import GROUPS
+from attnkit.service.jobs import Job
+from attnkit.service.scheduler import Outlook
+from attnkit.ui import watched_job
+from attnkit.ui.lab import training_buttons
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.status import status_line
+from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.server.storage import result_store
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
@@ -39,15 +49,10 @@ def write(tab, **values):
 
 
 def keys(tab):
-    """Return the keys of all widgets, without the pickers of the live area."""
-    kinds = (tab.button, tab.number_input, tab.toggle, tab.selectbox, tab.button_group)
-    found = {widget.key or "" for widget in itertools.chain(*kinds)}
-    return {key for key in found if not re.match(r"$|(seed|layer)_", key)}
-
-
-def pills(tab):
-    """Return the labels of the variants that can be switched on."""
-    return [option.content for option in tab.button_group(key="set_sharing").proto.options]
+    """Return the keys of all widgets, without the pickers of the live area and of every page."""
+    found = {widget.key or "" for widget in (*tab.button, *widgets(tab))}
+    of_the_page = "$|seed_|layer_|all_pages|projector|lang"
+    return {key for key in found if not re.match(of_the_page, key)}
 
 
 def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
@@ -61,8 +66,7 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
             assert widget(tab, name).value == value, name
     assert tab.query_params == link
     tab.query_params = before = {"v": "1", "task": "mutual", "d_head": "4"}
-    show(tab)
-    assert experiment_of(tab) == Experiment(task="mutual", d_head=4)
+    assert experiment_of(show(tab)) == Experiment(task="mutual", d_head=4)
     assert (widget(tab, "d_head").value, drawn(tab, "gallery")["current"]) == (4, "mutual")
     defaults = {name: widget(tab, name).value for name in ("learning_rate", "causal", "sharing")}
     write(tab, learning_rate=0.01, causal=True, sharing=["Q=V", "QKV"])
@@ -92,15 +96,12 @@ def test_a_class_link_hides_what_it_names_and_nothing_else():
     """The experiment is the same; names that nothing has are told and leave the address."""
     everything = keys(visit(v="1", d_head="8"))
     buttons = {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"}
+    fields = {"set_sharing", "set_n_entries", "set_positions"}
     for hide, wrong in (("task,sharing,n_entries,positions", ""), ("more,buttons", ",train,<b>")):
         tab = visit(v="1", d_head="8", hide=hide + wrong)
         hidden, of_task = everything - keys(tab), "task" in hide
-        if of_task:
-            assert hidden == {"set_sharing", "set_n_entries", "set_positions"}
-        else:
-            assert hidden >= buttons | {"set_batch_size"}
-            assert not hidden & {"train", "stop", "set_sharing"}
-        assert "show_all" in keys(tab)
+        assert hidden == fields if of_task else hidden >= buttons | {"set_batch_size"}
+        assert keys(tab) >= {"train", "stop", "show_all"}
         assert ["'<b>, train'" in plain_text(one) for one in tab.warning] == [True] * bool(wrong)
         assert tab.query_params == {"v": "1", "d_head": "8", "hide": hide}
         assert ("gallery" in {one.key for one in tab.get("bidi_component")}) != of_task
@@ -118,14 +119,13 @@ def test_hidden_settings_keep_the_value_of_the_link(processes):
     assert processes[-1].begun[-1] == tab.session_state["lab"].job.experiment == expected
     press(tab, "stop")
     tab = visit(v="1", steps="70", hide=",".join([*GROUPS, "steps"]))
-    of_the_page = {"all_pages", "projector", "lang"}
-    assert keys(tab) - of_the_page == {"train", "stop", "show_all"}
+    assert keys(tab) == {"train", "stop", "show_all"}
     press(tab, "show_all")
     assert tab.query_params == {"v": "1", "steps": "70"}
     assert tab.number_input(key="set_steps").value == 70
     assert keys(tab) >= {"set_sharing", "set_positions", "pause", "quiet_mode", "new_seeds"}
     press(tab, "show_all")  # the same button hides them again
-    assert keys(tab) - of_the_page == {"train", "stop", "show_all"}
+    assert keys(tab) == {"train", "stop", "show_all"}
     assert tab.query_params["hide"]
 
 
@@ -145,8 +145,7 @@ def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links():
     assert shared(tab)[0] == [link, f"{link}&hide=task,d_head"]
     assert tab.query_params["hide"] == "settings"
     links, notes = shared(write(visit(v="1", d_head="8"), n_names=6))
-    assert links == ["?v=1&d_head=8"]
-    assert "opens finished" not in notes
+    assert (links, "opens finished" in notes) == (["?v=1&d_head=8"], False)
     stored = tiny("directed", sharing=["QKV", "K=V"], n_seeds=1, d_head=3)
     tab = visit(run=store_finished(result_store(), stored), hide="positions")
     assert (tab.query_params, [*tab.warning]) == ({**stored.to_params(), "hide": "positions"}, [])
@@ -155,8 +154,15 @@ def test_share_shows_the_link_to_what_is_set_up_and_makes_class_links():
 
 
 def test_a_wrong_value_is_told_below_its_box_and_stays_there():
-    """It is called by its label; nothing can be trained, and the link keeps the valid values."""
+    """It is called by its label; nothing can be trained, and the link keeps the valid values.
+
+    A box is a decimal number without limits, so that the browser changes nothing that is typed.
+    """
     tab = visit(v="1", d_head="8")
+    for name, step in {"n_entries": 1, "steps": 100, "batch_size": 16, "d_head": 1}.items():
+        box = widget(tab, name)
+        assert (box.step, box.min, box.max, "Allowed: " in box.help) == (step, None, None, True)
+    assert widget(tab, "learning_rate").step == 0.001
     for name, value, named in [
         ("n_entries", 3.7, r"Entries: 3\.7 .* 4 to 16"),
         ("n_names", 6.0, r"Entries: 8 .* “Names” \(6\)"),
@@ -193,16 +199,15 @@ def test_a_variant_is_written_explained_and_added_or_a_slip_is_named():
     numbers = [f"{one:,}" for one in (costs.parameters, costs.kv_cache, costs.multiply_adds)]
     for told in (find("Reformer").explanation, find("Reformer").source, *numbers):
         assert told in text
-    for wrong, named in (("QKV kv_heads=2", "kv_heads=2"), ("<b>[x](y)</b> $1$", "<b>[x](y)")):
-        assert not compose(tab, wrong)
-        assert named in plain_text(tab.error[0])
+    assert not compose(tab, "<b>[x](y)</b> $1$")
+    assert "<b>[x](y)" in plain_text(tab.error[0])
     assert not compose(tab, "QKV")  # it is a column already
     assert compose(tab, "q=k SIGNED temperature=2")
     press(tab, "add")
     added = "Q=K signed temperature=2"
     assert widget(tab, "sharing").value == ["QKV", "Q=K", added]
     assert (tab.session_state["variant_text"], tab.session_state["add_variant"]) == ("", False)
-    seven = [*(sharing.value for sharing in Sharing), "Q=K signed", "Q=K unit_key self_mask"]
+    seven = [*map(str, Sharing), "Q=K signed", "Q=K unit_key self_mask"]
     assert not compose(visit(v="1", sharing=",".join(seven[:6])), seven[6])
     tab = visit(v="1", sharing=",".join(seven))  # all stay chosen; none can be trained
     assert "7" in tab.error[0].value
@@ -229,8 +234,48 @@ def test_a_task_brings_its_own_defaults_and_keeps_what_was_set_by_hand():
     tab = switch(visit(v="1", first_seed="7", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
     assert tab.query_params["sharing"] == "QKV,Q=K signed"
     assert "8/16" in plain_text(tab.warning[0])
-    assert "QKV d_k=d/16" in pills(tab)
+    assert "QKV d_k=d/16" in str(tab.button_group(key="set_sharing").proto.options)
     tab = press(visit(v="1", task="reverse", n_seeds="2"), "full_size")
     assert experiment_of(tab) == full_size("reverse") == from_params(tab.query_params)
-    assert "full_size" not in keys(tab)
-    assert "full_size" not in keys(visit(v="1", task="reverse", hide="steps"))
+    assert "full_size" not in keys(tab) | keys(visit(v="1", task="reverse", hide="steps"))
+
+
+def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
+    """Troubles are told with their reasons and with what to do."""
+
+    def job(state, **given):
+        known = {"snapshot": shipped_example("directed"), "begun": True, "submitted_at": 1.0}
+        return Job("fake", Experiment(), **{**known, "state": state, **given})
+
+    greyed, over, moving = {}, {"pause", "stop"}, {"train", "step"}
+    full, unwatched = "because the queue was full", "because nobody watched it"
+    outlooks = {True: Outlook(0, 32, 100.0, 45.0), False: Outlook(3, 32, 100.0, 45.0)}
+    service = SimpleNamespace(outlook=lambda _: outlooks[one.begun])
+    monkeypatch.setattr(watched_job, "training_service", lambda: service)
+    monkeypatch.setattr(
+        training_buttons,
+        "st",
+        SimpleNamespace(
+            button=lambda *_, key, disabled=False, **__: greyed.update({key: disabled})
+        ),
+    )
+    for one, words, wanted in [
+        (job("waiting", snapshot=None), "Starting: the training process is", moving),
+        (job("failed", error="no memory", snapshot=None), "failed: no memory. Press", over),
+        (job("stopped", snapshot=None), "Stopped: Step 0 of 600.", over),
+        (job("waiting", begun=False), "place 3 in the queue, begins in about 2 min. 32 e", moving),
+        (job("stopped", begun=False, error=full), f"its turn came, {full}. Press **Train**", over),
+        (
+            job("stopped", begun=False),
+            "Stopped before its turn came. Press **Train** to queu",
+            over,
+        ),
+        (job("running"), "about 45 s left: 32 experiments take turns", moving),
+        (job("stopped", error=unwatched), f"Stopped {unwatched}: Step 600", over),
+        (job("finished", unstored="full", tried_again=True), "Not stored yet: full.", over),
+        (job("paused", restarts=1), "died and began anew.", {"pause"}),
+    ]:
+        lab = Lab(Experiment())
+        assert words in status_line(lab, one, one.snapshot, is_valid=True)
+        training_buttons.training_buttons(lab, lab.experiment, one)
+        assert {key for key, disabled in greyed.items() if disabled} == wanted, words

@@ -76,11 +76,10 @@ def test_a_language_has_every_message_and_no_other(code):
     assert faults == []
 
 
-def calls():
-    """Return every call of a function that takes messages, with the file that it stands in."""
+def nodes():
+    """Yield all nodes of the code, with the names of their files."""
     for path in sorted((ROOT / "attnkit").rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             yield path.name, node
 
 
@@ -89,35 +88,30 @@ def is_message(node):
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS
 
 
-def has_words(text):
-    """Return whether a text has letters that a reader would read, and is no mark or unit."""
-    return re.search(r"[A-Za-z]{2,}", re.sub(r"<[^>]*>|&\w+;|:material/\w+:", "", text)) is not None
-
-
 def test_no_sentence_is_put_together_from_fragments():
     """Messages are literals, and nothing with words is joined to a translated text."""
     faults = []
-    for file, node in calls():
+    for file, node in nodes():
+        parts = []
         if is_message(node):
             arguments = node.args[: CALLS[node.func.id]]
             if any(isinstance(argument, ast.JoinedStr | ast.BinOp) for argument in arguments):
                 faults.append((file, node.lineno, "no literal"))
-        if isinstance(node, ast.JoinedStr):
-            inner = list(ast.walk(node))
-            texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
-            if any(is_message(one) and isinstance(one.args[0], ast.Constant) for one in inner):
+        elif isinstance(node, ast.JoinedStr):
+            parts, inner = node.values, list(filter(is_message, ast.walk(node)))
+            if any(isinstance(one.args[0], ast.Constant) for one in inner):
                 faults.append((file, node.lineno, "a message in an f-string, where none is found"))
-            if any(map(is_message, inner)) and any(map(has_words, texts)):
-                faults.append((file, node.lineno, "words beside a translated text"))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            sides = (node.left, node.right)
-            words = [s for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)]
-            if any(map(is_message, sides)) and any(has_words(side.value) for side in words):
-                faults.append((file, node.lineno, "words beside a translated text"))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            parts = inner = [node.left, node.right]
+        texts = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+        no_words = r"<[^>]*>|&\w+;|:material/\w+:"
+        has_words = any(re.search("[A-Za-z]{2,}", re.sub(no_words, "", text)) for text in texts)
+        if has_words and any(map(is_message, inner)):
+            faults.append((file, node.lineno, "words beside a translated text"))
+    scripts = (ROOT / "attnkit" / "ui" / "assets").glob("*.js")
+    in_template = re.compile(r"\$\{\s*trN?\(")
+    faults += [path.name for path in scripts if in_template.search(path.read_text("utf-8"))]
     assert faults == []
-    for path in (ROOT / "attnkit" / "ui" / "assets").glob("*.js"):
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"\$\{\s*trN?\(", text), f"{path.name}: a message in a template"
 
 
 class Marked(NullTranslations):
@@ -129,7 +123,7 @@ class Marked(NullTranslations):
 
     def ngettext(self, one, several, n):
         """Return the message for a number in marks."""
-        return f"«{one if n == 1 else several}»"
+        return self.gettext(one if n == 1 else several)
 
 
 @pytest.fixture
@@ -137,9 +131,8 @@ def marked(monkeypatch):
     """A language of marks, `zz`; drawings that are kept do not mix with others."""
     known = language._catalogue
     monkeypatch.setitem(LANGUAGES, "zz", "marks")
-    monkeypatch.setattr(
-        language, "_catalogue", lambda code: Marked() if code == "zz" else known(code)
-    )
+    marks = Marked()
+    monkeypatch.setattr(language, "_catalogue", lambda code: marks if code == "zz" else known(code))
     monkeypatch.setattr(language, "_read", lambda code: ())
 
 
@@ -164,44 +157,32 @@ def unmarked(text):
 
 
 def texts_in(value):
-    """Return all texts in data that were sent to a component."""
+    """Yield all texts in data that were sent to a component."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from texts_in(each)
-    elif isinstance(value, list):
-        for each in value:
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
             yield from texts_in(each)
 
 
 def shown_texts(tab):
-    """Return the texts of a page: of Streamlit's elements, of tables, and of our components."""
-    for block in (tab.main, tab.sidebar):
-        for element in block:
-            proto = element.proto
-            for name in ("body", "label", "help", "placeholder", "value", "alt"):
-                text = getattr(proto, name, "")
-                if isinstance(text, str):
-                    yield text
-            for option in getattr(proto, "options", ()):
-                yield option if isinstance(option, str) else getattr(option, "content", "")
+    """Yield the texts of a page: of Streamlit's elements, of tables, and of our components."""
+    for element in (*tab.main, *tab.sidebar):
+        names = ("body", "label", "help", "placeholder", "value", "alt")
+        texts = [getattr(element.proto, name, "") for name in names]
+        texts += [getattr(one, "content", one) for one in getattr(element.proto, "options", ())]
+        yield from (text for text in texts if isinstance(text, str))
     for table in tab.dataframe:
         yield from texts_in(json.loads(table.proto.columns or "{}"))
         yield from texts_in(table.value.to_numpy().ravel().tolist())
     for element in tab.get("bidi_component"):
-        if element.proto.bytes:
-            yield from texts_in(json.loads(element.proto.bytes))
+        yield from texts_in(json.loads(element.proto.bytes or "{}"))
 
 
-def rest(tab):
-    """Return the texts of a page that are English in every language: two words or more."""
-    found = set()
-    for text in shown_texts(tab):
-        left = re.sub(r"<[^>]*>|`[^`]*`|\$[^$]*\$|https?://\S+|\]\([^)]*\)", " ", unmarked(text))
-        if re.search(r"\b[A-Za-z’]{3,} +[a-z’]{3,}\b", left):
-            found.add(text)
-    return found
+def english(text):
+    """Return whether a text is English in every language: it has two words or more."""
+    left = re.sub(r"<[^>]*>|`[^`]*`|\$[^$]*\$|https?://\S+|\]\([^)]*\)", " ", unmarked(text))
+    return re.search(r"\b[A-Za-z’]{3,} +[a-z’]{3,}\b", left) is not None
 
 
 def states_of_lab(rng):
@@ -212,70 +193,58 @@ def states_of_lab(rng):
         yield visit(v="1", lang="zz", task=task, **state)
 
 
-def states_of_guide(_rng):
-    """Yield the Guide with its lessons."""
-    yield open_page("guide", lang="zz")
-
-
 def states_of_questions(rng):
     """Yield questions, claims with all their evidence, and a claim that the visitor has run."""
     tab = open_page("questions", lang="zz", claim="all")
     tab.toggle(key="all_columns").set_value(True)
     yield show(tab)
-    undecided = [
-        words.claim.id
-        for words in claims_in_words(record.load_shipped())
-        if words.verdict is Verdict.UNDECIDED
-    ]
+    words = claims_in_words(record.load_shipped())
+    undecided = [one.claim.id for one in words if one.verdict is Verdict.UNDECIDED]
     known = [{"question": rng.choice(list(SHOWN))}, {"question": NEW}]
     known += [{"claim": rng.choice(list(CLAIMS))}, {"claim": rng.choice(undecided)}]
     for link in (*known, {"claim": "x y"}):
-        yield open_page("questions", lang="zz", **link)
-        if rng.random() < 0.3:
-            yield open_page("questions", lang="zz", quiet="1", **link)
-    yield from states_of_a_run(rng.choice(list(CLAIMS)))
+        quiet = {"quiet": "1"} if rng.random() < 0.3 else {}
+        yield open_page("questions", lang="zz", **link, **quiet)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "load_shipped", Records)
         yield open_page("questions", lang="zz", question=rng.choice(list(SHOWN)))
-
-
-def states_of_a_run(name):
-    """Yield a claim without a guess, while its models train, stopped, and with made-up results."""
+    # A claim without a guess, while its models train, stopped, and with made-up results.
+    name = rng.choice(list(CLAIMS))
     tab = open_page("questions", lang="zz", claim=name)
-    yield press_key(tab, "run_claim")
+
+    def press(key):
+        tab.button(key=key).click()
+        return show(tab)
+
+    yield press("run_claim")
     tab.radio[0].set_value("It will not hold")
-    yield press_key(tab, "run_claim")
+    yield press("run_claim")
     for shown in (next(claim for claim in CLAIMS if claim != name), name):
         tab.selectbox(key=CLAIM).set_value(shown)
         yield show(tab)
-    yield press_key(tab, "stop_claim")
+    yield press("stop_claim")
     rerun = tab.session_state["reruns"].known[name]
     rerun.problem, rerun.n_finished = "", len(rerun.experiments)
     known = record.load_shipped()
-    run = made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True, records=known)
-    rerun._scores = run.scores
+    rerun._scores = made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True, records=known).scores
     yield show(tab)
 
 
-def press_key(tab, key):
-    """Press a button."""
-    tab.button(key=key).click()
-    return show(tab)
-
-
-STATES = {"lab": states_of_lab, "guide": states_of_guide, "questions": states_of_questions}
-"""Function that yields states of a page, drawn by a generator of random numbers, by its name."""
+def states_of_guide(_rng):
+    """Yield the Guide with its lessons."""
+    yield open_page("guide", lang="zz")
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("draw", [0, *(pytest.param(k, marks=pytest.mark.long) for k in (1, 2, 3))])
-@pytest.mark.parametrize("page", sorted(TRANSLATED))
-def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, marked, seed, page, draw):
+@pytest.mark.parametrize("name", sorted(TRANSLATED))
+def test_no_text_of_a_translated_page_is_left_in_english(tmp_path, marked, seed, name):
     """The page is opened with links and in states that are drawn from a seed."""
+    states = {"lab": states_of_lab, "guide": states_of_guide, "questions": states_of_questions}
     with idle_service(tmp_path), reading("zz"):  # what the browser would send is in it
-        for place, tab in enumerate(STATES[page](random.Random(f"{seed} {draw}"))):
-            assert any("«" in text for text in shown_texts(tab))
-            assert rest(tab) == set(), (place, link_of(tab))
+        for place, tab in enumerate(states[name](random.Random(seed))):
+            texts = list(shown_texts(tab))
+            assert any("«" in text for text in texts)
+            assert list(filter(english, texts)) == [], (place, link_of(tab))
 
 
 @pytest.mark.server
@@ -288,25 +257,18 @@ def test_a_link_decides_the_language(tmp_path, seed):
         assert tab.selectbox(key="lang").value == link_of(tab)["lang"] == code
         experiment = tab.session_state["lab"].experiment
         assert (experiment.task.language, experiment.training.steps) == ("German", 310)
-        labels = [
-            {
-                link.proto.page: link.proto.label
-                for link in open_page("guide", lang=one).get("page_link")
-            }
-            for one in (ENGLISH, code)
-        ]
+        labels = []
+        for one in (ENGLISH, code):
+            links = open_page("guide", lang=one).get("page_link")
+            labels.append({link.proto.page: link.proto.label for link in links})
     assert labels[0]["variants"] == "All variants"
     with reading(code):
         assert tab.button(key="train").label == tr("Train") != "Train"
         variants, answers = tr("All variants"), tr("The answers")
         marked = tr("{label} (in English)", label=variants)
         assert (labels[1]["variants"], labels[1]["questions"]) == (marked, answers)
-    drawn = {
-        file
-        for file, node in calls()
-        if isinstance(node, ast.Attribute) and node.attr == "page_link"
-    }
-    assert drawn == {"language.py"}  # so that no link is forgotten
+    calls = [file for file, node in nodes() if getattr(node, "attr", "") == "page_link"]
+    assert set(calls) == {"language.py"}  # so that no link is forgotten
 
 
 @pytest.mark.parametrize("code", OTHERS)
@@ -314,17 +276,11 @@ def test_lessons_are_the_same_in_every_language(code):
     """Links, code, numbers and the order of headings are those of the English lesson."""
     folder = ROOT / "docs" / "lessons"
     for name in ("index", *lessons()):
-        english = (folder / f"{name}.md").read_text("utf-8")
-        text = (folder / code / f"{name}.md").read_text("utf-8")
+        texts = [(place / f"{name}.md").read_text("utf-8") for place in (folder, folder / code)]
+        texts = [re.sub(r"(?<=\d)[,\u202f](?=\d|%)", "", text) for text in texts]
         for pattern in (r"(?s)```.*?```", r"(?m)^#+ ", r"`[^`\n]+`", r"\d+(?:\.\d+)?%?"):
-            found = [
-                sorted(re.findall(pattern, re.sub(r"(?<=\d)[,\u202f](?=\d|%)", "", one)))
-                for one in (english, text)
-            ]
+            found = [sorted(re.findall(pattern, text)) for text in texts]
             assert found[0] == found[1], (name, pattern)
-
-
-# variants
 
 
 def untranslated(text):
@@ -338,9 +294,8 @@ def test_options_and_entries_are_known_to_translators():
     known = {message for _, _, message, *_ in found}
     texts = [named.explanation for named in CATALOGUE.values() if named.origin[:7] == "attnkit"]
     for option in OPTIONS.values():
-        if option.name == "module" or not option.__module__.startswith("attnkit."):
-            continue
-        texts += [option.help, *option.refuses.values()]
+        if option.name != "module" and option.__module__.startswith("attnkit."):
+            texts += [option.help, *option.refuses.values()]
     assert {text.template if isinstance(text, Message) else text for text in texts} <= known
 
 
@@ -361,8 +316,8 @@ def test_meanings_and_diagrams_are_translated_as_whole_sentences(marked):
         assert "«" not in variant.meaning
 
 
-def test_refusals_are_translated(marked):
-    """Refusals of words, of values, of combinations and of sizes have no English left."""
+def test_refusals_and_changes_are_translated_and_what_is_kept_is_english(marked):
+    """Words, values, combinations and sizes are refused; the catalogue is searched in both."""
     refused = ["QKW", "QKV n_heads=9", "QKV positions", "K=V keyless", "Q=Q", "QKV tie_by=keep_K"]
     for text in [*refused, "QKV rotate_values=x", "K=V scaled rotate_values", "Q=K,x y"]:
         with pytest.raises(InvalidVariant, match=r"^[^«]*$") as caught:
@@ -375,11 +330,6 @@ def test_refusals_are_translated(marked):
         Variant("K=V d_k=3 d_v=5").wire(size, 8)
     with reading("zz"):
         assert not untranslated(tr(message_of(caught.value)).replace("K=V d_k=3 d_v=5", ""))
-
-
-def test_changes_are_kept_in_english_and_the_catalogue_is_searched_in_both(marked):
-    """Readers of several languages share what is kept, and code stays English."""
-    with reading("zz"):
         experiment = Experiment(sharing=["QKV", "Q=K=V"], equal="parameters", d_mlp=64)
         changes = experiment.adjusted("Q=K=V").changes
         assert changes

@@ -1,13 +1,13 @@
-"""The start of the dashboard: ports, hosts, options of the command, without a server."""
+"""The start of the dashboard without a server: ports, hosts, options, and its address in links."""
 
 import asyncio
-import random
 import socket
 import warnings
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -18,6 +18,9 @@ import attnkit
 from attnkit.command import lab as command
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidSettings
+from attnkit.service.server import server_settings
+from attnkit.ui import address
+from attnkit.ui.lab import share
 from attnkit.ui.server import launch, lifespan, startup
 from attnkit.ui.server.hubs import hub_address, hub_advice
 
@@ -62,18 +65,6 @@ def test_a_free_port_replaces_the_default_one_and_no_other(run, served):
     assert launch.choose_port(launch.HOST, None) == taken
 
 
-def test_hosts_and_ports_that_cannot_be_are_refused():
-    """An empty host, too, because it would be every address of this computer."""
-    for host in ("", "192.0.2.1", "a\0b", "unix:///tmp/x", "ü" * 99):
-        with pytest.raises(InvalidSettings, match=r"^host: got '.*, allowed 127\.0\.0\.1"):
-            launch.choose_port(host, None)
-    for port in (-1, 0, 65536):
-        with pytest.raises(InvalidSettings, match=f"^port: got {port}, allowed .* 1 to 65535"):
-            launch.choose_port(launch.HOST, port)
-    with pytest.raises(TypeError, match="experiment: got 'directed', allowed an Experiment"):
-        attnkit.lab("directed")
-
-
 def test_without_a_command_the_dashboard_is_served(run, served):
     """Its options are those of `lab`; a second line says if others can reach it."""
     code, output, errors = run()
@@ -85,20 +76,18 @@ def test_without_a_command_the_dashboard_is_served(run, served):
     (line,) = output.splitlines()[1:]
     assert "network" in line
     assert str(launch.PORT) in line
-    hosts = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
-    assert [launch.is_reachable_from_network(h) for h in hosts] == [False] * 3 + [True] * 2
+    reachable = {"127.0.0.1": False, "localhost": False, "::1": False, "0.0.0.0": True, "::": True}
+    assert {host: launch.is_reachable_from_network(host) for host in reachable} == reachable
 
 
 def test_variables_of_streamlit_stand_in_for_options(run, served, monkeypatch):
     """Options stand before the environment variables."""
     monkeypatch.setenv("STREAMLIT_SERVER_ADDRESS", "127.0.0.2")
-    with listening() as port:
-        pass
-    monkeypatch.setenv("STREAMLIT_SERVER_PORT", str(port))
-    run("lab")
-    assert (served["host"], served["port"]) == ("127.0.0.2", port)
-    run("lab", "--host", "127.0.0.3")
-    assert (served["host"], served["port"]) == ("127.0.0.3", port)
+    monkeypatch.setenv("STREAMLIT_SERVER_PORT", str(launch.PORT))
+    monkeypatch.setattr(command, "PORT", 1)
+    for options, host in ((), "127.0.0.2"), (("--host", "127.0.0.3"), "127.0.0.3"):
+        run("lab", *options)
+        assert (served["host"], served["port"]) == (host, launch.PORT)
     started = {}
 
     def start(command, **_):
@@ -108,40 +97,30 @@ def test_variables_of_streamlit_stand_in_for_options(run, served, monkeypatch):
     monkeypatch.setattr(launch.subprocess, "Popen", start)
     with pytest.raises(InterruptedError):
         attnkit.lab()
-    assert (started["--host"], started["--port"]) == ("127.0.0.2", str(port))
+    assert (started["--host"], started["--port"]) == ("127.0.0.2", str(launch.PORT))
 
 
-def test_every_variable_of_streamlit_is_obeyed(seed, monkeypatch):
+def test_every_variable_of_streamlit_is_obeyed(monkeypatch):
     """As `streamlit run` does, before our own defaults, but not before options of the command."""
-    draw, found = random.Random(seed), {}
+    found, place = {}, {"server.address": launch.HOST, "server.port": 7777}
     monkeypatch.setattr(st.App, "run", lambda _, config: found.update(config))
     monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", lambda config: None)
     monkeypatch.setattr("sys.argv", ["attnkit"])
     monkeypatch.setattr("attnkit.ui.server.visitor_address.trust_only_our_setting", lambda: None)
-    options = [
-        option
-        for option in config._config_options_template.values()
-        if not option.sensitive and option.key not in ("server.address", "server.port")
-    ]
-    for _ in range(20):
-        expected = {}
-        with monkeypatch.context() as patch:
-            for option in draw.sample(options, 5):
-                number, word, truth = draw.randint(1, 99), draw.choice("abc"), draw.random() < 0.5
-                value, text = {
-                    int: (number, f"{number}"),
-                    bool: (truth, draw.choice(("1", "true", "yes") if truth else ("0", "false"))),
-                    float: (number / 4, f"{number / 4}"),
-                }.get(option.type, (word, word))
+    values = {int: (7, "7"), bool: (True, "yes"), float: (2.5, "2.5")}
+    expected = {}
+    with monkeypatch.context() as patch:
+        for option in config._config_options_template.values():
+            if not option.sensitive and option.key not in place:
+                value, text = values.get(option.type, ("word", "word"))
                 if option.multiple:
                     value, text = (value, value), f"{text} {text}"
                 expected[option.key] = value
                 patch.setenv(option.env_var, text)
-            launch.serve(launch.HOST, 7777)
-        place = {"server.address": launch.HOST, "server.port": 7777}
-        assert found == {"logger.hideWelcomeMessage": True, **expected, **place}
-        found.clear()
+        launch.serve(launch.HOST, 7777)
+    assert found == {"logger.hideWelcomeMessage": True, **expected, **place}
     monkeypatch.setenv("STREAMLIT_SERVER_HEADLESS", "false")
+    found.clear()
     launch.serve(launch.HOST, 7777, open_browser=False)
     assert found["server.headless"] is True
     for name, value, allowed in (
@@ -152,7 +131,6 @@ def test_every_variable_of_streamlit_is_obeyed(seed, monkeypatch):
         with pytest.raises(InvalidSettings, match=f"^{name}: got '{value}', .*{allowed}"):
             launch.serve(launch.HOST, 7777)
         monkeypatch.delenv(name)
-
     contradict = Mock(side_effect=RuntimeError("server.port does not work"))
     monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", contradict)
     with pytest.raises(InvalidSettings, match=r"server\.port does not work"):
@@ -167,28 +145,27 @@ PROXY = "jupyter-server-proxy"
 
 
 @pytest.mark.parametrize(
-    ("variables", "base", "address", "advice"),
+    ("variables", "base", "expected", "advice"),
     [
         ({}, "attn", "", ""),
         (ALICE, "", "/user/alice/proxy/80/", PROXY),
         (ALICE, "/attn/", "/user/alice/proxy/80/attn/", PROXY),
         (PUBLIC, "attn", "https://hub.example/user/alice/proxy/80/attn/", PROXY),
-        ({**ALICE, "JUPYTERHUB_PUBLIC_URL": ""}, "", "/user/alice/proxy/80/", PROXY),
         (FORWARDED, "attn", "https://odd-7-80.app.github.dev/attn/", ""),
         (CODESPACE, "", "", ""),
         ({"COLAB_RELEASE_TAG": "release"}, "", "", "Colab"),
     ],
 )
-def test_on_a_hub_the_address_is_the_one_of_the_hub(variables, base, address, advice, monkeypatch):
+def test_on_a_hub_the_address_is_the_one_of_the_hub(variables, base, expected, advice, monkeypatch):
     """Or one sentence says what to do; elsewhere the address is that of this computer."""
     for name in (*ALICE, *CODESPACE, "JUPYTERHUB_PUBLIC_URL", "COLAB_RELEASE_TAG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert hub_address(80, base) == address
+    assert hub_address(80, base) == expected
     assert advice in hub_advice()
     assert bool(advice) == bool(hub_advice())
-    announced = f"{address or 'http://x/'}?v=1"
+    announced = f"{expected or 'http://x/'}?v=1"
     child = Mock(stdout=[f"attnkit: {announced} (Ctrl-C ends it)\n"])
     child.poll.return_value = None
     assert launch._address_of(child) == announced
@@ -200,7 +177,7 @@ def test_on_a_hub_the_address_is_the_one_of_the_hub(variables, base, address, ad
     monkeypatch.setattr(launch, "Lab", lambda _, address: address)
     with warnings.catch_warnings(record=True, action="always") as warned:
         assert attnkit.lab() == announced
-    assert [advice in str(one.message) for one in warned] == [True] * bool(advice and not address)
+    assert [advice in str(one.message) for one in warned] == [True] * bool(advice and not expected)
 
 
 def test_bad_input_is_one_line(run, served, monkeypatch):
@@ -208,10 +185,8 @@ def test_bad_input_is_one_line(run, served, monkeypatch):
     for arguments, variables, told in (
         (["lab"], {"ATTNKIT_MAX_STEPS": "many"}, "ATTNKIT_MAX_STEPS: got 'many'"),
         (["--port", "http"], {}, "--port: got 'http', allowed"),
-        (["lab", "--port", "70000"], {}, "--port: got '70000', allowed"),
         (["--host", "192.0.2.1"], {}, "host: got '192.0.2.1', allowed"),
         (["--prot", "1"], {}, "unrecognized arguments: --prot 1, allowed --host, --port,"),
-        (["lab", "extra"], {}, "unrecognized arguments: extra, allowed --host"),
         (["lab"], {"STREAMLIT_SERVER_PORT": "many"}, "STREAMLIT_SERVER_PORT: got 'many'"),
     ):
         with monkeypatch.context() as patch:
@@ -220,6 +195,14 @@ def test_bad_input_is_one_line(run, served, monkeypatch):
             code, output, errors = run(*arguments)
         assert (code, output, len(errors.splitlines()), served) == (2, "", 1, {})
         assert errors.startswith(f"attnkit: error: {told}")
+    for host in ("", "a\0b", "unix:///tmp/x", "ü" * 99):
+        with pytest.raises(InvalidSettings, match=r"^host: got '"):
+            launch.choose_port(host, None)
+    for port in (-1, 0, 65536):
+        with pytest.raises(InvalidSettings, match=f"^port: got {port}, allowed .* 1 to 65535"):
+            launch.choose_port(launch.HOST, port)
+    with pytest.raises(TypeError, match="experiment: got 'directed', allowed an Experiment"):
+        attnkit.lab("directed")
 
 
 def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
@@ -235,15 +218,67 @@ def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
-    for name, headless, opened in (
-        ("", False, ["http://localhost:8501/?v=1"]),
-        ("class.example.org", False, ["http://class.example.org:8501/?v=1"]),
-        ("", True, []),
-    ):
-        events.clear()
+    for name, headless in (("", False), ("class.example.org", False), ("", True)):
         options = {"server.headless": headless, "browser.serverAddress": name}
         monkeypatch.setattr(st, "get_option", options.get)
         monkeypatch.setattr(config, "is_manually_set", {"browser.serverAddress": bool(name)}.get)
         with ThreadPoolExecutor(1) as pool:  # the shared browser has its loop in this thread
             pool.submit(asyncio.run, live()).result()
-        assert events == ["start", *opened, "stop"]
+    opened = [f"http://{name}:8501/?v=1" for name in ("localhost", "class.example.org")]
+    assert events == ["start", opened[0], "stop", "start", opened[1], "stop", "start", "stop"]
+
+
+# links to copy
+
+LAN, HERE = "192.0.2.7", "http://localhost:8501/"
+OTHER = f"http://{LAN}:8501/"
+
+
+def test_a_loopback_address_is_replaced_by_the_one_in_the_network(monkeypatch):
+    """With what is needed, or the reason if there is no other; a hosted copy names no other."""
+    rows = (
+        (HERE, None, LAN, OTHER, "8501"),
+        (f"{HERE}attn/two/", None, LAN, f"{OTHER}attn/two/", "8501"),
+        ("http://127.8.8.8:8501/", "0.0.0.0", LAN, OTHER, "8501"),
+        ("http://[::1]:8501/", "::", LAN, OTHER, "8501"),
+        (HERE, "127.0.0.1", LAN, HERE, "python -m attnkit --host 0.0.0.0"),
+        (HERE, None, "127.0.0.1", HERE, "network"),
+        ("https://class.example.org/", None, LAN, "https://class.example.org/", ""),
+        (OTHER, None, LAN, OTHER, ""),  # works for others as it is
+        ("", None, LAN, "", ""),  # one that is not known cannot be judged
+    )
+    for hosted in ("false", "true"):
+        monkeypatch.setenv("ATTNKIT_HOSTED", hosted)
+        server_settings.cache_clear()
+        for shown, listens, network, offered, told in rows:
+            monkeypatch.setattr(share.st, "get_option", {"server.address": listens}.get)
+            monkeypatch.setattr(share, "get_internal_ip", lambda network=network: network)
+            link, warning = share.reachable(shown)
+            if hosted == "false":
+                assert (link, bool(warning)) == (offered, bool(told)), shown
+                assert told in warning
+            else:
+                is_here = any(name in shown for name in ("localhost", "127.", "::1"))
+                assert (link, bool(warning)) == (shown, is_here)
+                assert LAN not in warning
+
+
+def test_a_base_path_stays_in_links(monkeypatch):
+    """With any page open, even if the path ends with the name of one, as in “my-runs”."""
+    pages = ("", "runs", "attention")
+    infos = {name: {"url_pathname": name} for name in pages}
+    url, options = SimpleNamespace(), {}
+    manager = SimpleNamespace(get_pages=lambda: infos)
+    context = SimpleNamespace(context_info=url, pages_manager=manager)
+    monkeypatch.setattr(address, "get_script_run_ctx", lambda: context)
+    monkeypatch.setattr(address.st, "get_option", options.get)
+    bases = ("", "attn", "my-runs", "a b/user", "attention", "attn/runs")
+    starts, ends = ("http://localhost:80/", "https://[::1]:7/"), ("", "/")
+    for base, page, start, end in product(bases, pages, starts, ends):
+        # A proxy may strip the path; only if it ends with a page's name must the server know it.
+        for known in {base, base if base.rpartition("/")[2] in pages else ""}:
+            options["server.baseUrlPath"] = known
+            url.url = start + "/".join(filter(None, (base, page))) + end
+            assert address.dashboard_address() == f"{start}{base}{'/' if base else ''}"
+    for url.url in ("", "http://[", "ftp://x", "http://x:0"):
+        assert address.dashboard_address() == ""

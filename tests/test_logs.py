@@ -1,38 +1,38 @@
-"""Lines of log: what they hold, and that nothing of a visitor can get into them."""
+"""The log: what lines hold, and that nothing of a visitor can get into them.
 
-import ast
+Errors that other packages log on a hosted copy have one line each, few of them, without texts.
+"""
+
 import builtins
 import json
 import logging
+import random
 import re
 import sys
+import threading
+import warnings
 from pathlib import Path
 
 import pytest
+from forging import TYPED
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnkit.experiment import Experiment
-from attnkit.service import logs
+from attnkit.service import foreign_logs, logs
 from attnkit.service.database import REASONS
+from attnkit.service.foreign_logs import MINUTE, MOST_LINES, Repetitions, log_foreign_errors
 from attnkit.service.logs import EVENTS, FIELDS, log, versions
 from attnkit.service.server import server_settings
+from attnkit.variants import Variant
 
 ROOT = Path(__file__).parents[1]
-CODE = sorted([*ROOT.glob("*.py"), *ROOT.glob("pages/*.py"), *ROOT.glob("attnkit/**/*.py")])
 
 
 @pytest.fixture(autouse=True)
-def set_level(monkeypatch):
-    """Begin anew with a level: `set_level("error")`; a copy tells everything until then."""
-
-    def begin(level):
-        monkeypatch.setenv("ATTNKIT_LOG_LEVEL", level)
-        server_settings.cache_clear()
-
-    begin("info")
-    yield begin
-    monkeypatch.undo()
+def _level(monkeypatch):
+    """Let a copy tell everything."""
+    monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
     server_settings.cache_clear()
 
 
@@ -43,6 +43,7 @@ def told(capsys):
     def lines():
         written = capsys.readouterr()
         assert not written.out
+        assert TYPED not in written.err
         return [json.loads(line) for line in written.err.splitlines()]
 
     return lines
@@ -64,12 +65,11 @@ def test_a_line_holds_time_level_event_and_fields(told):
     assert "left_out" not in second
 
 
-KNOWN = "Jindrich 192.0.2.7 2001:db8::7 _streamlit_xsrf=2|a|b|1 v=1&task=phonebook&name=Eva"
-KNOWN = (*KNOWN.split(), "postgresql://eva:word@host/runs", "ValueError: Eva")
-TYPED = st.text(min_size=1) | st.sampled_from(KNOWN)
+KNOWN = "Jindrich 192.0.2.7 2001:db8::7 v=1&task=phonebook&name=Eva postgresql://eva:word@host/runs"
+TEXTS = st.text(min_size=1) | st.sampled_from([*KNOWN.split(), "ValueError: Eva"])
 
 
-@given(st.dictionaries(st.sampled_from([*FIELDS, "name", "ip", "link"]), TYPED), TYPED)
+@given(st.dictionaries(st.sampled_from([*FIELDS, "name", "link"]), TEXTS), TEXTS)
 def test_nothing_that_a_visitor_typed_gets_into_a_line(fields, event):
     """Whatever text is put into whatever field; only forms that leave no room for words stay."""
     lines = []
@@ -87,7 +87,7 @@ def test_nothing_that_a_visitor_typed_gets_into_a_line(fields, event):
 
 
 def test_what_a_field_cannot_have_is_left_out_and_named(told):
-    """The event is told all the same: a log never stops a server."""
+    """The event is told all the same; of an error, only its kind, as texts may hold a name."""
     for field, value in (
         ("seconds", float("nan")),
         ("seconds", "12"),
@@ -96,7 +96,6 @@ def test_what_a_field_cannot_have_is_left_out_and_named(told):
         ("hash", "0123"),
         ("error", "Eva"),
         ("reason", ["the disk is full"]),
-        ("again", 1),
         ("versions", {"streamlit": "Eva"}),
         ("settings", {"hosted": "Eva"}),
         ("name", "Eva"),
@@ -104,10 +103,6 @@ def test_what_a_field_cannot_have_is_left_out_and_named(told):
         log("experiment failed", **{field: value})
         (line,) = told()
         assert (line["left_out"], field in line) == ([field], False)
-
-
-def test_an_error_is_told_by_its_kind(told):
-    """What it says may hold a path or a name."""
     large = "it takes 12.5 MB, allowed at most 10 MB on this copy"
     for reason, kept in (
         ("the disk is full", "the disk is full"),
@@ -119,39 +114,120 @@ def test_an_error_is_told_by_its_kind(told):
         assert (line["error"], line["reason"]) == ("OSError", kept)
 
 
-def test_level_decides_what_is_told(told, set_level, monkeypatch):
+def test_level_decides_what_is_told(told, monkeypatch):
     """A laptop is told of trouble only; a terminal that is gone stops nothing."""
-    for level in ("info", "warning", "error"):
-        set_level(level)
+    for level in ("error", "warning", "info"):
+        monkeypatch.setenv("ATTNKIT_LOG_LEVEL", level)
+        server_settings.cache_clear()
         for event in EVENTS:
             log(event)
         least = getattr(logging, level.upper())
         assert len(told()) == sum(weight >= least for weight in EVENTS.values())
-    set_level("info")
     with Path(__file__).open(encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
     log("server stopped")
 
 
-def events_of(node):
-    """Return the texts that an expression can be; a part that is computed may be any."""
-    if isinstance(node, ast.IfExp):
-        return events_of(node.body) | events_of(node.orelse)
-    if isinstance(node, ast.JoinedStr):
-        fixed = "".join(p.value if isinstance(p, ast.Constant) else "[a-z]+" for p in node.values)
-        return {event for event in EVENTS if re.fullmatch(fixed, event)}
-    return {node.value}
+def test_every_event_that_our_code_tells_is_known():
+    """A name that is not in the list would be left out where nobody looks."""
+    paths = [*ROOT.glob("*.py"), *ROOT.glob("attnkit/**/*.py")]
+    code = "".join(path.read_text(encoding="utf-8") for path in paths)
+    assert set(re.findall(r'\blog\(\s*"(.+?)"', code)) <= {*EVENTS}
 
 
-def test_every_event_and_field_that_our_code_tells_is_known():
-    """A name that is not in the lists would be left out where nobody looks."""
-    told = set()
-    for file in CODE:
-        text = file.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if "log(" in text else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "log":
-                where, events = f"{file.name}:{node.lineno}", events_of(node.args[0])
-                assert events, where
-                assert {field.arg for field in node.keywords if field.arg} <= set(FIELDS), where
-                told |= events
-    assert told == set(EVENTS)
+# errors of other packages
+
+
+@pytest.fixture
+def _ours(monkeypatch):
+    """Log all errors in our way."""
+    for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))  # puts it back afterwards
+    monkeypatch.setattr(foreign_logs, "in_a_timer", lambda *_: None)  # none outlives the test
+    factory = logging.getLogRecordFactory()
+
+    with warnings.catch_warnings():
+        log_foreign_errors()
+        yield
+    logging.setLogRecordFactory(factory)
+    logging.captureWarnings(False)
+
+
+def fail():
+    """Fail in a place of ours, with a message that holds what was typed."""
+    Variant(f"{TYPED} =")
+
+
+@pytest.mark.usefixtures("_ours")
+def test_an_error_of_another_package_is_one_line_with_its_type_and_place(told):
+    """The innermost place of ours counts, or else the innermost of all; never what was typed.
+
+    Exceptions that nobody catches and warnings of Python are told in the same way.
+    """
+
+    class Ends:
+        def __del__(self):
+            raise OSError(TYPED)
+
+    logger = logging.getLogger("of another package")
+    logger.addHandler(logging.StreamHandler())
+    try:
+        fail()
+    except ValueError:
+        logger.exception("Uncaught %s", TYPED)
+    try:
+        json.loads(TYPED)
+    except ValueError as error:
+        logger.warning("It failed", exc_info=error)
+    logger.error("%s has failed", TYPED)
+    logger.info("%s has come", TYPED)
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    Ends()
+    sys.excepthook(KeyError, KeyError(TYPED), None)
+    warnings.simplefilter("always")
+    warnings.warn(TYPED, stacklevel=1)
+    lines = told()
+    assert lines[0]["level"] == "error"
+    assert lines[0]["line"] > 0
+    places = [(one["event"][11:], one["module"], one.get("error")) for one in lines]
+    ours = next(name for _, name, _ in places if name.startswith("attnkit.variants"))
+    assert places[:4] == [
+        ("error", ours, "InvalidVariant"),
+        ("warning", "json.decoder", "JSONDecodeError"),
+        ("error", logger.name, None),
+        ("error", ours, "InvalidVariant"),
+    ]
+    assert [error for _, _, error in places[4:6]] == ["OSError", "KeyError"]
+    assert places[6:] == [("warning", "py.warnings", None)]
+
+
+def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed, monkeypatch):
+    """Every error is logged or counted in the last line of its minute, in any order of errors."""
+    draw = random.Random(seed)
+    now, lines, waiting, added = 0.0, [], [], 3000
+    repetitions = Repetitions(
+        lambda *line: lines.append((now, *line)),
+        lambda seconds, call: waiting.append((now + seconds, call)),
+        lambda: now,
+    )
+    for _ in range(added):
+        now += draw.choice((0.0, 0.001, 0.1, 3.0))
+        while waiting and waiting[0][0] <= now:
+            _, call = waiting.pop(0)
+            if draw.random() < 0.5:  # else no thread could be started
+                call()
+        repetitions.add(("unexpected error", OSError, "asyncio", draw.randrange(3)))
+    repetitions.end_minute()
+    assert sum(more or 1 for *_, more in lines) == added
+    for line in range(3):
+        times = [when for when, place, more in lines if place[3] == line and not more]
+        minutes = now / MINUTE + 2  # an early timer begins a minute, too
+        assert len(times) <= MOST_LINES * minutes
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", refuse)
+    foreign_logs.in_a_timer(1.0, lambda: None)  # the next error after the minute logs the count

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from same import assert_same
 from scipy import stats
 from torch.testing import assert_close
 
@@ -123,9 +124,6 @@ def test_mass_at_agrees_with_a_loop(n_runs, n_batch, n_heads, n_answers, n_keys,
         assert found == pytest.approx(expected, nan_ok=True)
 
 
-# Intervals over seeds, against scipy.stats
-
-
 VALUES = st.just(np.nan) | st.floats(-100, 100, allow_subnormal=False)
 ROWS = hnp.arrays(float, st.tuples(st.integers(1, 3), st.integers(1, 7)), elements=VALUES)
 
@@ -150,6 +148,9 @@ def test_intervals_and_deviations_agree_with_scipy(values, level):
         expected = np.array([expected_of(row, level) for row in rows])
         told = np.stack([found.mean, found.low, found.high, standard_deviation(rows)], -1)
         np.testing.assert_allclose(told, expected, rtol=1e-9, atol=1e-9)
+    assert_same(mean_interval(values), mean_interval(values, 0.95))
+    many = np.full(3 * 10**5, 0.1, np.float32)  # they are averaged in double precision
+    assert mean_interval(many).mean == pytest.approx(np.float32(0.1), rel=1e-12)
 
 
 @given(hnp.arrays(float, st.integers(0, 40), elements=VALUES), st.sampled_from([0.5, 0.9, 0.95]))
@@ -165,13 +166,3 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(values, level):
         endless = median_interval(np.where(values > found.mean, np.inf, values), level)
         assert (endless.mean, endless.low) == (found.mean, found.low) or n % 2 == 0
     np.testing.assert_equal(found.mean, np.median(known) if n else np.nan)
-
-
-def test_the_last_axis_is_averaged_in_double_precision_at_95_percent():
-    """0, 1, 2: mean 1, half width t(2, 0.975) / √3. Leading axes stay."""
-    found = mean_interval(np.tile(np.arange(3.0), (2, 5, 1)))
-    half = 4.302652729911275 / np.sqrt(3)
-    for limits, expected in ((found.mean, 1), (found.low, 1 - half), (found.high, 1 + half)):
-        np.testing.assert_allclose(limits, np.full((2, 5), expected))
-    many = np.full(3 * 10**5, 0.1, np.float32)
-    assert mean_interval(many).mean == pytest.approx(np.float32(0.1), rel=1e-12)

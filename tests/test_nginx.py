@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import shutil
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 import uvicorn
-from proxy import HOST, SITE, free_ports, nginx
+from proxy import FOLDER, HOST, changed, free_ports, running, trusted_by
 from starlette.datastructures import Headers
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -18,6 +20,9 @@ from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.server import server_settings
 from attnkit.ui.server import guard as module
 from attnkit.ui.server.guard import Guard
+
+SITE = "class.example.org"
+"""Name of the machine in docs/hosting.md."""
 
 pytestmark = pytest.mark.server
 
@@ -58,8 +63,27 @@ def guarded(monkeypatch):
 )
 def test_the_lines_for_nginx_pass_on_what_the_guard_needs(guarded, tmp_path):
     """The path is taken away, the port stays, a forged address is replaced, others are refused."""
-    guard, upstream = guarded
-    with nginx(upstream, tmp_path) as (port, trusted):
+    (guard, upstream), (port,) = guarded, free_ports(1)
+    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    command += f" -keyout {key} -out {certificate}"
+    command += f" -subj /CN={SITE} -addext subjectAltName=DNS:{SITE}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    page = (FOLDER.parent / "hosting.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
+    for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        lines = f"{kind}_temp_path {tmp_path}/{kind};\n{lines}"
+    text = f"daemon off;\npid {tmp_path}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{lines}}}\n"
+    (tmp_path / "lines").write_text(text, encoding="utf-8")
+    changes = {
+        "listen 443": f"listen {HOST}:{port}",
+        "/etc/ssl/class.example.org.pem": str(certificate),
+        "/etc/ssl/private/class.example.org.key": str(key),
+        "127.0.0.1:8501": f"{HOST}:{upstream}",
+    }
+    configuration = changed(tmp_path / "lines", changes, tmp_path)
+    with running(["nginx", "-c", configuration, "-e", "stderr"], tmp_path):
+        trusted = trusted_by(port, certificate, tmp_path, SITE)
 
         def visit(origin):
             with connect(

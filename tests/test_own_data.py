@@ -1,10 +1,9 @@
 """Data of one's own: nothing held out is trained on, bad ones are told, names are only text."""
 
-import builtins
 import contextlib
 import encodings.aliases
 import inspect
-import io
+import itertools
 import json
 import pickle
 import random
@@ -12,7 +11,6 @@ import re
 import tracemalloc
 import typing
 import unicodedata
-from contextlib import closing
 from typing import get_args
 
 import numpy as np
@@ -32,12 +30,9 @@ from attnkit.experiment.links import with_data
 from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.names import as_typed
-from attnkit.foundation.tables import csv_table
 from attnkit.model.initial import generator_for
-from attnkit.service.history import changed_settings
 from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Update
-from attnkit.service.store import ResultStore
 from attnkit.tasks import NOTHING, OWN_TASKS, hash_in_link
 from attnkit.tasks.own_examples import EXAMPLES
 from attnkit.tasks.own_files import data_of_file
@@ -59,14 +54,8 @@ from attnkit.ui.server.storage import result_store
 NAMES = ("Ada", "Bĕn", "עדה", "李", "👩‍🚀", "=1+1", "<b>x</b>", "$x$", "*a*", "Mia", "Jo", "Ned")
 
 
-def exceptions():
-    """Return relations (exception, "is a", its base), in which nobody's base is its own heir."""
-    found = (x for x in vars(builtins).values() if isinstance(x, type))
-    kinds = [x for x in found if issubclass(x, BaseException) and x is not BaseException]
-    return sorted({(kind.__name__, "is a", kind.__bases__[0].__name__) for kind in kinds})
-
-
 SQUARES = [(f"key {i}", f"value {i * i % 9}") for i in range(60)]
+BOSSES = [(f"name {i}", "has the boss", f"name {i // 4}") for i in range(1, 60)]
 
 
 def pairs_in(task, entries):
@@ -99,7 +88,7 @@ def test_no_held_out_pair_is_in_training(rows, seed):
     """Books for training lack it, those for evaluation ask for nothing else, and it is real."""
     assume(len({value for _, value in rows}) >= 2)
     task = ak.Table(rows, n_entries=4)
-    held_out = {row for row, out in zip(task.rows.cells, task.rows.held_out, strict=True) if out}
+    held_out = {*itertools.compress(task.rows.cells, task.rows.held_out)}
     assert 1 <= len(held_out) < len(rows)
     trained = draw(task, 200, seed, held_out=False)
     assert not pairs_in(task, trained.tokens[:, : task.n_entries]) & held_out
@@ -117,7 +106,7 @@ def test_no_held_out_relation_is_in_training(rows, seed):
     """Nor is it in a book of mixed names, nor asked by heart; the right entry is named."""
     task = ak.Table(rows, n_entries=4)
     cells = [" ".join(row) for row in task.rows.cells]
-    held_out = {text for text, out in zip(cells, task.rows.held_out, strict=True) if out}
+    held_out = {*itertools.compress(cells, task.rows.held_out)}
     trained, tested = (draw(task, 100, seed, held_out=out) for out in (False, True))
     found = [
         {label.query for book in drawn.tokens.numpy() for label in task.label(book)}
@@ -142,9 +131,8 @@ def test_no_held_out_relation_is_in_training(rows, seed):
             drawn = draw(task, 100, seed, held_out=out)
             side = {r for r, o in zip(task.rows.cells, task.rows.held_out, strict=True) if o == out}
             questions = {" ".join((*row[:-1], "?")) + row[-1] for row in side}
-            for tokens, label in zip(
-                drawn.tokens.numpy(), drawn.labels[:, 0].tolist(), strict=True
-            ):
+            labels = drawn.labels[:, 0].tolist()
+            for tokens, label in zip(drawn.tokens.numpy(), labels, strict=True):
                 assert task.label(tokens)[-1].full + task.answer_text(label) in questions
 
 
@@ -171,7 +159,6 @@ def test_an_experiment_carries_its_data(rows):
     experiment = ak.Experiment(task=ak.Table(rows, n_entries=4), sharing=["QKV"])
     assert experiment.task.rows.cells == tuple(dict.fromkeys(tuple(map(as_typed, r)) for r in rows))
     assert as_typed(" a\u202eb\x00\u200bc\r\n d ") == "abc d"
-    assert as_typed("A\u200dda") == "Ada"
     assert [unicodedata.normalize("NFC", name) for name in NAMES] == [*map(as_typed, NAMES)]
     assert ak.from_text(experiment.to_json()) == ak.from_text(experiment.to_text()) == experiment
     assert pickle.loads(pickle.dumps(experiment)) == experiment
@@ -209,13 +196,11 @@ def test_direction_is_measured_before_training_and_checked_after_it():
     assert (found.n_rows, found.n_missing, found.n_different) == (40, 20, 20)
 
 
-HEADINGS = {2: ("key", "value"), 3: ("who", "relation", "whom")}
-
-
-@pytest.mark.parametrize("rows", [SQUARES, exceptions()])
+@pytest.mark.parametrize("rows", [SQUARES, BOSSES])
 def test_a_table_is_the_same_in_any_form_and_kind_of_file(rows, tmp_path):
     """Rows, a data frame, text and four kinds of files."""
-    task, frame = ak.Table(rows), pd.DataFrame(rows, columns=HEADINGS[len(rows[0])])
+    headings = {2: ["key", "value"], 3: ["who", "relation", "whom"]}
+    task, frame = ak.Table(rows), pd.DataFrame(rows, columns=headings[len(rows[0])])
     assert ak.Table(frame) == ak.Table(task.data) == task
     assert OWN_TASKS[task.name] is type(task)
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -233,7 +218,6 @@ def test_own_data_train_are_looked_into_and_exported(tmp_path, run):
     few = {"n_seeds": 1, "steps": 20, "n_eval": 32}
     experiment = ak.Experiment(task=task, sharing=["QKV", "Q=K=V"], **few)
     result = ak.train(experiment)
-    assert np.isfinite(result.snapshot.history["loss"]).all()
     for view in get_args(View):
         assert ak.inspect(ak.record(experiment, 0), ak.Inspection(view=view)).header
     result.save(tmp_path / "saved")
@@ -251,8 +235,7 @@ def test_own_data_train_are_looked_into_and_exported(tmp_path, run):
         ("--set n_entries=31", "n_entries: got 31, allowed at most 13"),
         (f"--link task=pairs&data=%23{'0' * 16}", f"#{'0' * 16}"),
     ]:
-        code, output, errors = run("train", "--data", str(path), *options.split())
-        assert (code, output, named in errors) == (2, "", True), errors
+        assert named in run("train", "--data", str(path), *options.split())[2]
     command = f"train --data {path} --seeds 1 --steps 20 --set n_eval=32 --sharing QKV,Q=K=V"
     code, output, errors = run(*command.split(), "--json", "-")
     assert (code, json.loads(output)["hash"]) == (0, experiment.hash)
@@ -272,9 +255,7 @@ LINES = "\n".join(f"{key},{value}" for key, value in GOOD)
 
 def parquet(**columns):
     """Return the content of a Parquet file."""
-    file = io.BytesIO()
-    pd.DataFrame(columns).to_parquet(file)
-    return file.getvalue()
+    return pd.DataFrame(columns).to_parquet()
 
 
 def lines(count, text="k{i},v{i}"):
@@ -282,39 +263,27 @@ def lines(count, text="k{i},v{i}"):
     return "\n".join(text.format(i=i) for i in range(count))
 
 
-FILES = [
+FILES = [  # ending of a file, or rows in Python; what it holds; what a message names of it
     ("csv", "key,value\n", "0 different rows"),
     ("csv", lines(20, "k{i},v"), "2 different answers"),
-    ("csv", lines(20, "k{i}"), "1 column (k0)"),
     ("csv", "a," * 500_000, "500001 columns (a, a"),
-    ("csv", LINES + "\na,\u00a0\u200b\n", "row 31 (a, "),
-    ("csv", LINES + '\n"a"b,c\n', "line 31"),
-    ("csv", LINES + "\na\0b,c\n", "a null character"),
     ("csv", LINES.encode() + b"\n\xe9,a\n", "UTF-8"),
     ("csv", LINES + "\n" + "a" * 1000 + ",b", "1,000 characters"),
     ("csv", lines(MOST_ROWS + 1, "{i},1"), "20,000"),
     ("csv", lines(MOST_WORDS + 1), f"{MOST_WORDS:,}"),
     ("csv", "a,b\n" * (MOST_BYTES // 4 + 1), "2,000,000"),
-    ("csv", lines(20, "a{i},likes,a{i}"), "two different names"),
-    ("jsonl", "null\n", "line 1 is None"),
     ("jsonl", "[" * 5000 + "]" * 5000, "too deep"),
-    ("jsonl", '{"a": 1, "a": 2}\n', "'a' stands twice"),
     ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "line 2 has no 'b'"),
-    ("jsonl", f'["a", {"9" * 4000}]\n', "a huge number"),
     ("parquet", b"PAR1" + bytes(30) + b"PAR1", "no Parquet file"),
-    ("parquet", parquet(a=[1], b=[2], c=[3], d=[4]), "4 columns (a, b, c, d)"),
     ("parquet", parquet(k=["a" * 200_000] * 1_000, v=["b"] * 1_000), "200,000 characters"),
     ("parquet", parquet(k=[[1, 2]], v=[1]), "'k' holds list<element: int64>"),
     ("txt", "To be or not to be.", "19 characters"),
     ("txt", "a" * 5000, "length"),
     ("xlsx", b"PK\x03\x04", "'.xlsx'"),
     ("rows", 17, "got 'int'"),
-    ("rows", [("a", float("nan"))], "row 1 (a, "),
     ("rows", [("a\ud800", "\ud800")], "row 1 ("),
     ("rows", "#0123456789abcdef", "#0123456789abcdef"),
-    ("rows", [(f"n{n}", "boss", "Zoe") for n in range(9)], "2 different answers"),
 ]
-"""Endings of files, or rows in Python; what they hold, and what a message names of them."""
 
 
 def test_hostile_data_have_a_message_and_need_little_memory(tmp_path):
@@ -340,6 +309,7 @@ def test_hostile_data_have_a_message_and_need_little_memory(tmp_path):
     assert faults == []
 
 
+FEW = {"n_seeds": 1, "steps": 2, "evaluate_every": 1, "n_eval": 16, "batch_size": 16}
 PASTED = "\n".join(f"key {i}\tvalue {i % 5}" for i in range(30))
 SMALL = {"task": "pairs", "n_seeds": "1", "steps": "2", "evaluate_every": "1", "sharing": "QKV"}
 
@@ -354,8 +324,7 @@ ACCEPTED = [
     "\ufeff" + PASTED,
     PASTED.replace("\n", "\r\n"),
     PASTED.replace("\t", ";"),
-    "\n".join(f'"Paris {i}, Texas";USA {i % 3}' for i in range(20)),
-    "\n".join(f'"two\nlines {i}"\tx{i % 3}' for i in range(20)),
+    "\n".join(f'"two\nlines {i}, Texas";USA {i % 3}' for i in range(20)),
     f"key\tvalue\n{PASTED}",
     "\n".join(f'["k{i}", {i % 4}]' for i in range(20)),
     "\n".join(f"a{i}\u0301\u202e\tb{i % 3}\ufffe" for i in range(20)),
@@ -380,11 +349,7 @@ def test_a_text_is_read_or_has_a_message(seed):
         assert not re.search(r"\bak\.|--data", said)
         return None, said
 
-    for text, named in {
-        "": "empty",
-        "x" * 2_000_001: "2,000,001 bytes",
-        "a" * 5000: "Window",
-    }.items():
+    for text, named in (("", "empty"), ("x" * 2_000_001, "2,000,001"), ("a" * 5000, "Window")):
         experiment, message = read(text)
         assert (experiment, named in message) == (None, True), message
         assert message.startswith(("Your data", "Window"))
@@ -399,7 +364,7 @@ def test_a_text_is_read_or_has_a_message(seed):
             assert task.rows.words(0) == tuple(ODD_NAMES)
     source = random.Random(seed)
     for _ in range(times(15)):  # good tables with a few wrong characters
-        text = list(source.choice(ACCEPTED[:9]))
+        text = list(source.choice(ACCEPTED[:8]))
         for _ in range(source.randint(1, 12)):
             text[source.randrange(len(text))] = source.choice('"\t\n,;\r\0\u202e\ud7ffé{=')
         for kind in KINDS:
@@ -419,7 +384,6 @@ def test_a_first_line_that_names_the_columns_is_noticed_and_columns_are_chosen()
         ({"heading": False}, "pupil"),
     ):
         assert Draft(text=wide, **options).read()[1].startswith(begins)
-    assert list(table_of(Draft(text=f"{wide};more"))["column 4"].dropna())[-1] == "more"
     with pytest.raises(ak.InvalidExperiment, match="3 columns"):
         Draft(text=wide, kind="pairs").read()
 
@@ -438,10 +402,7 @@ def test_data_of_a_hosted_copy_are_for_their_visitor_only(tmp_path, monkeypatch)
     with idle_service(tmp_path / "store", **settings) as processes:
         tab = visit(**SMALL, data="#" + "0" * 16)
         assert not tab.get("file_uploader")
-        for text, named in (
-            ("\n".join(f"k{i}\t{i % 5}" for i in range(2001)), "2,000"),
-            (f"{PASTED}\na\t", "row 31"),
-        ):
+        for text, named in ((lines(2001, "k{i}\tv{i}"), "2,000"), (f"{PASTED}\na\t", "row 31")):
             tab.text_area(key="own_text").set_value(text)
             press(tab, "use_own_data")
             assert any(named in plain_text(error) for error in tab.error)
@@ -512,26 +473,3 @@ def test_examples_and_pastes_open_are_taken_back_and_are_trained(tmp_path):
         show(tab).selectbox(key="form_task").select("pairs")
         press(show(tab), "run_sweep")
         assert len({experiment.task.data for experiment in processes[-1].begun}) == 1
-
-
-@pytest.mark.server
-def test_names_are_text_on_pages_in_notebooks_and_in_tables(tmp_path):
-    """With the data of a link, or with those of the store; Runs lists it without the data."""
-    rows = [(who, "<i>boss</i>", ODD_NAMES[i - 1]) for i, who in enumerate(ODD_NAMES)]
-    few = {"n_seeds": 1, "steps": 2, "evaluate_every": 1, "n_eval": 16, "batch_size": 16}
-    relations = ak.Experiment(task=ak.Table(rows, n_entries=6), sharing=["QKV", "Q=K"], **few)
-    result = ak.train(relations)
-    for one in (relations, result, ak.record(relations, 0), result.plot("attention")):
-        assert not re.search(r"<img src=x|<i>boss", one._repr_html_())
-    table = csv_table(["who", "relation", "whom"], relations.task.rows.cells)
-    assert not re.search(r"(^|,)=", table, re.MULTILINE)
-    with idle_service(tmp_path), closing(ResultStore(tmp_path)) as store:
-        store.put(*result.to_blobs())
-        links = (relations.to_params(), {"run": relations.hash})
-        for page, link in zip(("lab", "attention"), links, strict=True):
-            assert open_page(page, **link).session_state["lab"].experiment.task == relations.task
-        for chosen in ({}, {"run": relations.hash}):
-            assert open_page("runs", **chosen).dataframe
-    changed = changed_settings(relations.to_json())
-    assert f" {len(ODD_NAMES)} rows" in changed
-    assert not any(name in changed for name in ODD_NAMES)

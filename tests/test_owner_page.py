@@ -1,4 +1,4 @@
-"""The owner's page: who sees it, who gets in, what it shows and stops."""
+"""The owner's page: who sees it, who gets in and how often anybody may try, what it stops."""
 
 import json
 from contextlib import nullcontext
@@ -11,6 +11,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from waiting import wait_until
 
 from attnkit.experiment import Experiment
+from attnkit.service.gate import DAY, FIRST_WAIT, LANE_SECONDS, LONGEST_DELAY, Gate
 from attnkit.service.jobs import Watcher
 from attnkit.service.server import server_settings
 from attnkit.service.store import Unavailable
@@ -48,11 +49,6 @@ def is_in(tab):
     return bool(tab.metric) and not tab.text_input
 
 
-def numbers(tab):
-    """The numbers on top."""
-    return {metric.label: metric.value for metric in tab.metric}
-
-
 def test_without_a_secret_there_is_no_page(monkeypatch):
     """Nor a place in the navigation; whoever finds the file by its address is led to the Lab."""
     tab = open_page("owner")
@@ -60,8 +56,7 @@ def test_without_a_secret_there_is_no_page(monkeypatch):
     server_settings.cache_clear()
     tab.session_state["owner"] = True
     assert [title.value for title in show(tab).title] != ["Owner"]
-    assert not tab.text_input
-    assert not tab.metric
+    assert not [*tab.text_input, *tab.metric]
     with pytest.raises(ValueError, match="Could not find a navigation page"):
         visit().switch_page("pages/owner.py")
 
@@ -71,7 +66,6 @@ def test_the_secret_opens_and_sign_out_shuts():
     tab = open_page("owner")
     assert not is_in(tab)
     assert not tab.dataframe
-    assert [title.value for title in tab.title] == ["Owner"]
     assert is_in(sign_in(tab))
     assert is_in(show(tab))
     assert not is_in(open_page("owner"))
@@ -79,29 +73,24 @@ def test_the_secret_opens_and_sign_out_shuts():
     assert not is_in(show(tab))
 
 
-def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(monkeypatch):
-    """Whoever is in stays in, and the owner gets in from elsewhere."""
+def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(capsys, monkeypatch):
+    """Whoever is in stays in, and the owner gets in from elsewhere; the log has one line of it."""
     inside = sign_in(open_page("owner"))
+    monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
+    server_settings.cache_clear()
+    capsys.readouterr()
     monkeypatch.setattr(owner, "session_address", lambda: ADDRESS)
-    tab = sign_in(open_page("owner"), "a guess")
+    tab = sign_in(open_page("owner"), "a wrong guess")
     (told,) = tab.error
     assert not is_in(tab)
     assert told.value not in [error.value for error in show(tab).error]  # it is said once
     assert not is_in(sign_in(tab))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["owner refused"]
+    assert "a wrong guess" not in str(lines)
     assert is_in(show(inside))
     monkeypatch.setattr(owner, "session_address", lambda: ELSEWHERE)
     assert is_in(sign_in(tab))
-
-
-def test_wrong_secrets_are_told_without_the_secret(capsys, monkeypatch):
-    """Attempts while an address waits are not logged, so that nobody can fill the log."""
-    monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
-    server_settings.cache_clear()
-    for _ in range(4):
-        owner.sign_in("a wrong secret")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["event"] for line in lines] == ["owner refused"]
-    assert "a wrong secret" not in str(lines)
 
 
 @pytest.mark.server
@@ -115,7 +104,7 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
     ]
     job = wait_until(pages_service, ids[0], lambda job: job.step > 0)
     tab = sign_in(open_page("owner"))
-    shown = numbers(tab)
+    shown = {metric.label: metric.value for metric in tab.metric}
     assert (shown["Training"], shown["Queued"]) == ("4", "0")
     assert all(float(shown[name].replace(",", "")) > 0 for name in shown if name.endswith("s, MB"))
     queue, settings = (table.value for table in tab.dataframe)
@@ -166,8 +155,74 @@ def test_a_store_that_does_not_answer_or_began_anew_is_said():
     with patch.object(type(result_store()), "n_bytes", side_effect=Unavailable("the disk is full")):
         tab = sign_in(open_page("owner"))
     assert ["the disk is full" in warning.value for warning in tab.warning] == [True]
-    assert numbers(tab)["Store, MB"] == "–"
+    assert "–" in [metric.value for metric in tab.metric if metric.label == "Store, MB"]
     store_megabytes.clear()
     with patch.object(result_store(), "notes", ["results.sqlite: its table `results` is gone."]):
         (said,) = [warning.value for warning in show(tab).warning]
     assert "\\`results\\`" in said
+
+
+# the gate
+
+
+class Timed(Gate):
+    """A gate whose clock a test sets; attempts come one after the other, or all at once."""
+
+    def __init__(self, secret="correct horse", *, at_once=True):
+        self.now, self.delays = 1000.0, []
+
+        def sleep(seconds):
+            self.delays.append(seconds)
+            self.now += 0 if at_once else seconds
+
+        super().__init__(secret, lambda: self.now, sleep)
+
+
+def test_a_gate_opens_for_its_secret_only_and_a_wrong_one_makes_its_address_wait(monkeypatch):
+    """Twice as long after each, at most ten minutes; the right secret and a day forgive.
+
+    An empty secret is none. The address that was wrong longest ago is forgotten first.
+    """
+    for wrong in ("", "correct", "correct horse ", "CORRECT HORSE", "\ud800"):
+        assert not Timed().opens(wrong)
+    assert not Timed("").opens("")
+    assert Timed("über-Ångström").opens("über-Ångström", ADDRESS)
+    gate, waits = Timed(), []
+    for _ in range(12):
+        assert not gate.opens("wrong", ADDRESS)
+        waits.append(gate.shut_seconds(ADDRESS))
+        assert not any([gate.opens("wrong", ADDRESS), gate.opens("correct horse", ADDRESS)])
+        gate.now += waits[-1]
+    assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]
+    assert gate.opens("correct horse", ADDRESS)
+    for seconds in (LANE_SECONDS, DAY):
+        gate.now += seconds
+        assert not gate.opens("wrong", ADDRESS)
+        assert gate.shut_seconds(ADDRESS) == FIRST_WAIT
+    monkeypatch.setattr("attnkit.service.gate.MOST_ADDRESSES", 2)
+    gate = Timed()
+    for address in "abc":
+        gate.opens("wrong", address)
+    assert [gate.shut_seconds(address) > 0 for address in "abc"] == [False, True, True]
+
+
+def test_the_owner_gets_in_while_others_guess_at_full_speed():
+    """From an address that did not guess, within the seconds of one lane, at any moment."""
+    gate = Timed(at_once=False)
+    for number in range(100):
+        for guesser in range(100):
+            gate.opens("wrong", f"198.51.100.{guesser}")
+        if number % 20 == 19:
+            assert gate.shut_seconds(f"192.0.2.{number}") == 0
+            assert gate.opens("correct horse", f"192.0.2.{number}")
+            assert gate.delays[-1] <= LANE_SECONDS
+        gate.now += LANE_SECONDS
+
+
+def test_attempts_of_many_addresses_are_delayed_and_then_refused():
+    """The right secret among them too, so that the time of an answer tells nothing."""
+    gate = Timed()
+    opened = [gate.opens("correct horse", f"192.0.2.{number}") for number in range(20)]
+    assert opened == [True] * 11 + [False] * 9
+    assert gate.delays == list(range(11)) == [*range(int(LONGEST_DELAY) + 1)]
+    assert gate.shut_seconds("203.0.113.9") == LANE_SECONDS

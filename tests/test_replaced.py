@@ -1,5 +1,7 @@
 """What takes the place of matrices, by a few lines of plain torch: published identities hold."""
 
+from itertools import product
+
 import torch
 from torch.testing import assert_close
 
@@ -13,15 +15,14 @@ SIZES = {"task": "phonebook", "n_entries": 5, "n_names": 11, "n_values": 7, "n_s
 
 
 def model_of(variant, seed, **sizes):
-    """A model of one variant and one run, with its experiment and a batch."""
+    """Return a model of one variant and one run, and a batch."""
     experiment = Experiment(**{**SIZES, "d_model": 16, **sizes}, sharing=[variant])
     model = Model(experiment, [seed], CPU)
-    tokens = model.task.make_examples(7, generator_for(seed, "batch")).tokens[None]
-    return model, tokens
+    return model, model.task.make_examples(7, generator_for(seed, "batch")).tokens[None]
 
 
 def logits_with(model, tokens, other, **weights):
-    """Logits of a model that takes all weights of another one but those that are given."""
+    """Return the logits of a model with all weights of another one but those that are given."""
     values = other.run_parameters(0) | {f"0.{name}": value for name, value in weights.items()}
     for name, own in model.run_parameters(0).items():
         own.copy_(values[name])
@@ -54,18 +55,17 @@ def test_one_key_for_all_heads_makes_a_value_matrix_redundant(seed):
 def test_fixed_values_keep_their_initial_numbers_on_both_engines(seed, monkeypatch):
     """All else moves, and a variant beside it has the bits that it has alone."""
     given = {**SIZES, "n_seeds": 2, "first_seed": seed % 1000, "steps": 7, "evaluate_every": 7}
-    variants = ["QKV", "QKV fixed_values"]
-    for engine in ("kernel", "torch"):
+    for engine, blocks in product(("kernel", "torch"), ("lean", "standard")):
         monkeypatch.setenv("ATTNKIT_ENGINE", engine)
-        for blocks in ("lean", "standard"):
-            experiment = Experiment(**given, sharing=variants, blocks=blocks, d_model=16)
-            model = Model(experiment, experiment.seeds, CPU)
-            result = train(experiment, progress=False)
-            alone = train(experiment.replace(sharing=["QKV"]), progress=False)
-            for run in range(4):
-                before, after = model.run_parameters(run), result.parameters[run]
-                still = {n for n, value in before.items() if (value.numpy() == after[n]).all()}
-                assert still - {"0.b_K"} == ({"0.W_V"} if run > 1 else set()), (engine, blocks)
-            for run in range(2):
-                for name, value in alone.parameters[run].items():
-                    assert (value == result.parameters[run][name]).all()
+        experiment = Experiment(
+            **given, sharing=["QKV", "QKV fixed_values"], blocks=blocks, d_model=16
+        )
+        model = Model(experiment, experiment.seeds, CPU)
+        found = train(experiment, progress=False).parameters
+        alone = train(experiment.replace(sharing=["QKV"]), progress=False).parameters
+        for run, after in enumerate(found):
+            before = model.run_parameters(run)
+            still = {name for name, value in before.items() if (value.numpy() == after[name]).all()}
+            assert still - {"0.b_K"} == ({"0.W_V"} if run > 1 else set()), (engine, blocks)
+        for own, beside in zip(alone, found, strict=False):
+            assert all((value == beside[name]).all() for name, value in own.items())

@@ -41,21 +41,18 @@ FILES = ("snapshot.safetensors", "parameters.safetensors")
 def test_numbers_of_a_snapshot_by_hand():
     """The threshold is the first of three evaluations at 0.99, in steps, for every run apart."""
     nan = np.nan
-    for rows, steps, expected in (
-        ([0.1, 0.99, 1.0, 0.98, 0.99, 0.995, 1.0, 1.0], None, [40]),  # the first of three in a row
-        ([1.0, 1.0, 1.0, 0.0, 0.0], None, [0]),  # what happens afterwards does not matter
-        ([[0.99, 0.989]] * 3, None, [0, nan]),  # 0.99 itself counts, in single precision, too
-        ([0.0, 1.0, 1.0, 1.0], None, [10]),
-        ([0.0, 1.0, 1.0], None, [nan]),
-        ([[1.0, 1.0]], None, [nan, nan]),  # with fewer than three nothing is known
-        ([1.0, 1.0, nan, nan], None, [nan]),
-        ([[0, 1, 0], [1, 1, 0], [1, 1, 0], [1, 0, 1]], [0, 7, 14, 17], [7, 0, nan]),  # uneven
+    for rows, expected in (
+        ([0.1, 0.99, 1.0, 0.98, 0.99, 0.995, 1.0, 0.0], [31]),  # the first of three in a row
+        ([[0.99, 0.989]] * 3, [0, nan]),  # 0.99 itself counts, in single precision, too
+        ([[1.0, 1.0]], [nan, nan]),  # with fewer than three nothing is known
+        ([1.0, 1.0, nan, nan], [nan]),
+        ([[0, 1, 0], [1, 1, 0], [1, 1, 0], [1, 0, 1]], [7, 0, nan]),
     ):
         accuracy = np.array(rows, np.float32).reshape(len(rows), -1)
         snapshot = dataclasses.replace(
             RESULT.snapshot,
             experiment=tiny("directed", sharing=["QKV"], n_seeds=accuracy.shape[1]),
-            eval_steps=np.arange(len(rows)) * 10 if steps is None else np.array(steps),
+            eval_steps=np.array([0, 7, 14, 17, 31, 40, 50, 60])[: len(rows)],
             history=dict.fromkeys(METRICS, accuracy),
             diverged_at=np.full(accuracy.shape[1], -1),
         )
@@ -85,9 +82,6 @@ def test_results_of_every_kind_read_back(kind, tmp_path):
     assert read == json.loads(json.dumps(result.to_dict(), allow_nan=False))
 
 
-# Files that are not what they should be
-
-
 @given(
     st.binary(max_size=300) | st.integers(0, len(BLOB) - 1).map(lambda n: BLOB[:n]),
     st.integers(0, N_HEADER),
@@ -115,15 +109,10 @@ def saved(head=HEAD, without="", **arrays):
 def test_what_is_wrong_in_a_snapshot_is_a_value_error(tmp_path):
     """Anything can stand in a file; arrays that are missing or do not fit are named."""
     assert Snapshot.from_bytes(saved()).experiment == RESULT.experiment
-    wrong = {
-        "status": ("asleep", None),
-        "step": (None, "many", float("inf")),
-        "seconds": ([],),
-        "experiment": ("task=taxes", 5, None, '{"task": []}'),
-        "fingerprint": ("another text",),
-        "engine": ("fast", []),
-    }
-    blobs = [(".", saved(HEAD | {name: v})) for name, values in wrong.items() for v in values]
+    wrong = {"status": "asleep", "step": float("inf"), "seconds": [], "fingerprint": "another text"}
+    heads = [{name: value} for name, value in wrong.items()]
+    heads += [{"step": "many"}, {"engine": []}, {"experiment": "task=taxes"}, {"experiment": None}]
+    blobs = [(".", saved(HEAD | head)) for head in heads]
     arrays = ("eval_steps", "history.loss", "probe.pattern", "diverged_at", "slice_accuracy")
     blobs += [(name, saved(without=name)) for name in arrays]
     cut = np.ascontiguousarray(load(BLOB)["probe.scores"][..., :-1])
@@ -140,7 +129,7 @@ def test_what_is_wrong_in_a_snapshot_is_a_value_error(tmp_path):
         (tmp_path / name).unlink()
         with pytest.raises(FileNotFoundError, match=name):
             Result.load(tmp_path)
-    for key in ("W_E", "99/W_E", "-1/W_E", "/W_E", "1.5/W_E"):
+    for key in ("W_E", "99/W_E", "-1/W_E", "1.5/W_E"):
         with pytest.raises(ValueError):  # noqa: PT011 - the message depends on what is wrong
             Result.from_blobs(BLOB, save({key: np.zeros(3, np.float32)}))
 
@@ -151,30 +140,23 @@ def test_snapshots_of_earlier_versions_open(monkeypatch):
     monkeypatch.setattr("attnkit.training.snapshot.METRICS", (*METRICS, "newer"))
     older = Snapshot.from_bytes(saved(head, without="probe.scores"))
     assert (older.maker, older.trained_by) == (("torch", "", ""), "torch")
+    newer = np.full_like(older.history["loss"], np.nan)
+    np.testing.assert_array_equal(older.history["newer"], newer)
     assert older.probe.scores is None
-    assert older.history["newer"].shape == older.history["loss"].shape
-    assert np.isnan(older.history["newer"]).all()
     assert "probe.scores" not in load(older.to_bytes())
 
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
 def test_a_snapshot_names_its_maker(engine):
     """Through bytes, in the JSON of a result, and in words."""
-    training = Training(tiny("directed"), "cpu", engine)
-    result, processor = training.result(), processor_kind(torch.device("cpu"))
+    result = Training(tiny("directed"), "cpu", engine).result()
     back, told = Snapshot.from_bytes(result.snapshot.to_bytes()), result.to_dict()
-    assert training.engine == engine
-    versions = f"torch {version('torch').partition('+')[0]}"
-    versions += f", numba {version('numba')}" if engine == "kernel" else ""
-    assert back.maker == tuple(map(told.get, Maker._fields)) == (engine, processor, versions)
-    for text in (back.trained_by, str(back.maker)):
-        assert engine in text
-        assert processor in text
-    assert versions in str(back.maker)
-
-
-PROMISED = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
-    score_symmetry weight_symmetry mass_on_target mass_on_reverse""".split()
+    names = ("torch", "numba") if engine == "kernel" else ("torch",)
+    versions = ", ".join(f"{name} {version(name).partition('+')[0]}" for name in names)
+    expected = (engine, processor_kind(torch.device("cpu")), versions)
+    assert back.maker == tuple(map(told.get, Maker._fields)) == expected
+    assert all(part in str(back.maker) for part in expected)
+    assert all(part in back.trained_by for part in expected[:2])
 
 
 @pytest.mark.parametrize("kind", ["directed", "mqar", "neighbours"])
@@ -188,20 +170,19 @@ def test_tables_have_the_last_evaluation_and_the_costs_of_every_run(kind):
         last = result.snapshot.history[name][-1].astype(float)
         np.testing.assert_array_equal(table[name], last)
     found = result.to_dict()
-    assert {"experiment", "seconds", "model_steps_per_second", "runs"} <= set(found)
+    assert {"seconds", "model_steps_per_second"} <= set(found)
     assert Experiment(**found["experiment"]) == result.experiment
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     rows = zip(result.experiment.runs, found["runs"], table.itertuples(), shares, strict=True)
     for (sharing, seed), row, of_table, own in rows:
-        assert set(PROMISED) <= set(row) & set(table.columns)
         costs = result.experiment.costs(sharing)
         expected = {"sharing": sharing.value, "seed": seed, "parameters": costs.parameters}
         expected["kv_cache_floats_per_token"] = costs.kv_cache
         assert row.items() >= expected.items() <= of_table._asdict().items()
+        assert set(METRICS) <= set(row) & set(table.columns)
         assert (row["mass_on_reverse"] is None) == (kind != "directed")
         assert row["steps_to_threshold"] is row["diverged_at"] is None
-        assert type(row["parameters"]) is type(row["seed"]) is int
-        assert type(row["accuracy"]) is float
+        assert {type(row[name]) for name in ("parameters", "seed")} == {int}
         assert list(row.get("slices", ())) == list(names)
         for told, share in zip(row.get("slices", {}).values(), own, strict=True):
             assert told is None if np.isnan(share) else told == pytest.approx(float(share))

@@ -92,6 +92,7 @@ def test_a_bad_specification_or_argument_ends_with_one_line_that_names_it(tmp_pa
         assert list(tmp_path.iterdir()) == [bad], text
     file.write_text('engine = "torch"\nn_seeds = 1\n[base]\nsteps = 5\n')
     SweepFolder(str(folder)).write_specification(Sweep(engine="kernel"))
+    out = [file, "--out", folder]
     for arguments, message in (
         (["missing.toml"], ".*missing.toml"),
         ([file, "--engine", "slurm"], "--engine: "),
@@ -99,14 +100,18 @@ def test_a_bad_specification_or_argument_ends_with_one_line_that_names_it(tmp_pa
         ([file, "--check", "0"], "--check: "),
         ([file, "--check", "3"], "--check: "),
         ([file, "--out", "unknown://place"], "--out: "),
-        ([file, "--out", folder], "--out: .*--resume"),
-        ([file, "--out", folder, "--resume"], r"engine in 'mine\.toml': got 'torch'"),
+        (out, "--out: .*--resume"),
+        ([*out, "--resume"], r"engine in 'mine\.toml': got 'torch'"),
     ):
         assert re.match(message, refused(*arguments)), arguments
 
 
 def test_a_toml_text_is_a_sweep_whose_points_are_the_product_of_its_axes():
-    """Ranges become lists, everything else stays, and the last axis varies fastest."""
+    """Ranges become lists, everything else stays, and the last axis varies fastest.
+
+    Cells are named by all that decides their numbers: not by the way a number is written, nor by a
+    default that is spelled out, nor by seeds.
+    """
     sweep = Sweep(
         base={"task": "phonebook", "steps": 30},
         axes={
@@ -126,13 +131,8 @@ def test_a_toml_text_is_a_sweep_whose_points_are_the_product_of_its_axes():
     points = [tuple(point.values()) for point in sweep.points()]
     assert points == list(product(*sweep.axes.values()))
     assert len(list(Sweep().points())) == 1
-    for told in ("Phone book", "30 steps", "5 seeds"):
-        assert told in sweep.conditions
+    assert all(told in sweep.conditions for told in ("Phone book", "30 steps", "5 seeds"))
     assert Sweep(axes={"steps": [30], "task": ["phonebook"]}, n_seeds=1).conditions[:7] == "1 seed "
-
-
-def test_cells_are_named_by_all_that_decides_their_numbers():
-    """Not by the way a number is written, nor by a default that is spelled out, nor by seeds."""
     axes = {"d_head": [4, 8]}
     sweep = Sweep(base={"task": "phonebook"}, axes=axes)
     other = Sweep(base={"task": "phonebook", "n_entries": 8.0}, axes={"d_head": [8.0]}, n_seeds=3)
@@ -195,37 +195,34 @@ def test_chunks_hold_every_missing_run_once(bits, seconds):
     assert all(10 <= length <= 60 for length in lengths[:-1])
 
 
-def test_a_sweep_gives_the_numbers_of_train():
-    """Every run equals, to the bit, the run that is trained alone; a folder may be elsewhere."""
+def test_a_sweep_gives_the_numbers_of_train(tmp_path):
+    """Every run equals, to the bit, the run that is trained alone; a folder may be elsewhere.
+
+    The best of several rates is chosen on other seeds, and the runs that count are trained at it.
+    """
     axes = {"learning_rate": [0.00310723, 0.01], "n_entries": [2, 5]}
     sweep, address = changed(axes=axes), f"memory://{os.getpid()}/sweep"
     n_trained, result = run_inline(sweep, address)
     assert n_trained == len(result.runs) == sweep.n_runs
     assert run_inline(sweep, address)[0] == 0
-    for (*values, sharing), rows in result.runs.groupby([*axes, "sharing"]):
-        point = dict(zip(axes, values, strict=True))
-        experiment = ak.Experiment(
-            **sweep.base, **point, sharing=[sharing], n_seeds=2, first_seed=7
-        )
-        alone = run_table(ak.train(experiment, "cpu").snapshot)
-        for name in ("seed", "accuracy", "loss", "score_symmetry", "parameters"):
-            assert rows[name].tolist() == alone[name].tolist(), point
-
-
-def test_the_best_of_several_rates_is_chosen_on_other_seeds(tmp_path):
-    """The runs that count are trained at the chosen rate, on their own seeds."""
-    sweep = changed(axes={"d_head": [3]}, rates={"multiples": [1e-2, 4.0], "tuning_seeds": 1})
-    _, result = run_inline(sweep, tmp_path / "sweep")
-    assert set(result.runs["seed"]) == {7, 8}
-    for row in result.runs.to_dict("records"):
+    rates = {"multiples": [1e-2, 4.0], "tuning_seeds": 1}
+    _, tuned = run_inline(changed(axes={"d_head": [3]}, rates=rates), tmp_path / "sweep")
+    for row in tuned.runs.to_dict("records"):
         tried = {float(rate): mean for rate, mean in json.loads(row["tried"]).items()}
         assert set(tried) == {5e-5, 0.02}
         assert tried[row["learning_rate"]] >= max(tried.values()) - 0.005
-        settings = {"d_head": 3, "learning_rate": row["learning_rate"], "n_seeds": 1}
-        experiment = ak.Experiment(
-            **sweep.base, **settings, sharing=[row["sharing"]], first_seed=row["seed"]
-        )
-        assert ak.train(experiment, "cpu").table["loss"].tolist() == [row["loss"]]
+    for runs, names in ((result.runs, [*axes, "sharing"]), (tuned.runs, ["d_head", "sharing"])):
+        for _, rows in runs.groupby(names):
+            given = {name: rows[name].iloc[0].item() for name in names[:-1]}
+            given |= {
+                "learning_rate": rows["learning_rate"].iloc[0],
+                "sharing": [rows["sharing"].iloc[0]],
+            }
+            alone = ak.train(
+                ak.Experiment(**{**sweep.base, **given}, n_seeds=2, first_seed=7), "cpu"
+            )
+            for name in ("seed", "accuracy", "loss", "score_symmetry", "parameters"):
+                assert rows[name].tolist() == run_table(alone.snapshot)[name].tolist(), given
 
 
 def test_only_what_is_missing_is_trained(folder):
@@ -264,10 +261,8 @@ def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tm
 
         rows = failed(run_inline(SMALL, folder, Inline(gives_up))[1])
         assert len(attempts) == 3
-        assert (
-            rows[["sharing", "error"]].to_numpy().tolist()
-            == [[SMALL.sharing[1].value, "the worker ended"]] * n_failed
-        )
+        told = [SMALL.sharing[1].value, "the worker ended"]
+        assert rows[["sharing", "error"]].to_numpy().tolist() == [told] * n_failed
     assert run_inline(SMALL, folder)[0] == 0
     n_trained, result = run_inline(SMALL, folder, retry_failed=True)
     assert (n_trained, len(failed(result))) == (2, 0)
@@ -413,16 +408,11 @@ def service(monkeypatch):
     return found
 
 
-@pytest.fixture
-def live(service):
-    """A sweep that has begun."""
-    live = LiveSweep.of(SWEEP, Watcher("tab", "visitor"))
-    live.go_on()
-    return live
+def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(service, monkeypatch):
+    """As a list or a range that doubles; by the label of the setting, with what is allowed.
 
-
-def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page():
-    """As a list or a range that doubles; by the label of the setting, with what is allowed."""
+    What it suggests can run for every task and axis. Shipped sweeps are complete and small.
+    """
     for text, values in {
         "2, 4, 8": [2, 4, 8],
         "2 … 16": [2, 4, 8, 16],
@@ -442,10 +432,6 @@ def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page():
         message = on_screen(caught.value, "directed")
         assert found in message, typed
         assert not re.search("d_head|axes", message), typed
-
-
-def test_what_the_form_suggests_can_run_and_its_cost_is_told(service, monkeypatch):
-    """For every task and axis; each limit once; shipped sweeps are complete and small."""
     for task in TASKS:
         form = SweepForm()
         form.set_task(task)
@@ -462,28 +448,16 @@ def test_what_the_form_suggests_can_run_and_its_cost_is_told(service, monkeypatc
         assert (FOLDER / f"{name}.parquet").stat().st_size <= 2_000_000, name
 
 
-def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(live, tmp_path):
-    """One seed means one run, wherever it is trained; what is impossible has the same reason."""
+def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(
+    service, tmp_path, monkeypatch
+):
+    """One seed means one run, wherever it is trained; what is impossible has the same reason.
+
+    A series that is paused or refused goes on with the next point, and tells what ended it.
+    """
+    live = LiveSweep.of(SWEEP, Watcher("tab", "visitor"))
+    live.go_on()
     assert len(live.result().runs) == 4
-    while live.moving:
-        assert live.result().n_missing == SWEEP.n_runs - 4 * live.n_finished
-        live.follow()
-    result = live.result()
-    assert live.finished
-    assert live.result() is result  # until another point is finished
-    file = tmp_path / "sweep.parquet"
-    file.write_bytes(result.to_bytes())
-    loaded = SweepResult.load(file)
-    assert loaded.sweep == SWEEP
-    assert loaded.runs.to_csv() == result.runs.to_csv()
-    expected = run_inline(SWEEP, tmp_path / "sweep")[1].runs
-    assert expected["error"].notna().sum() == 4
-    names = list(expected.columns.drop(["seconds", "tried"]))
-    assert result.runs[names].to_csv() == expected[names].to_csv()
-
-
-def test_a_series_that_is_paused_or_refused_keeps_its_points(live, service, monkeypatch):
-    """It goes on with the next one; what ends elsewhere is told in words."""
     live.follow()
     live.stop(PAUSED)
     assert (live.moving, live.ended, live.n_finished) == (False, False, 1)
@@ -501,7 +475,21 @@ def test_a_series_that_is_paused_or_refused_keeps_its_points(live, service, monk
             live.follow()
         assert (live.problem.endswith(problem), live.moving) == (True, False)
     live.go_on()
-    live.follow()
-    assert (live.n_finished, len(live.experiments)) == (2, 3)
-    live.stop(STOPPED)
-    assert live.ended
+    while live.moving:
+        assert live.result().n_missing == SWEEP.n_runs - 4 * live.n_finished
+        live.follow()
+    result = live.result()
+    assert (live.finished, len(live.experiments)) == (True, 3)
+    assert live.result() is result  # until another point is finished
+    (tmp_path / "sweep.parquet").write_bytes(result.to_bytes())
+    loaded = SweepResult.load(tmp_path / "sweep.parquet")
+    assert loaded.sweep == SWEEP
+    assert loaded.runs.to_csv() == result.runs.to_csv()
+    expected = run_inline(SWEEP, tmp_path / "sweep")[1].runs
+    assert expected["error"].notna().sum() == 4
+    names = list(expected.columns.drop(["seconds", "tried"]))
+    assert result.runs[names].to_csv() == expected[names].to_csv()
+    other = LiveSweep.of(SWEEP, Watcher("tab", "visitor"))
+    other.go_on()
+    other.stop(STOPPED)
+    assert other.ended

@@ -1,6 +1,5 @@
 """Training: examples, cadence, snapshots, cohorts, interruption, longer tests, where tasks end."""
 
-from concurrent.futures import wait
 from itertools import pairwise
 
 import numpy as np
@@ -9,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, SMALL, tiny
+from random_experiments import problem_of
 from same import assert_same
 from searching import briefly
 
 from attnkit.claims.measures import MEASURES
 from attnkit.experiment import Experiment
 from attnkit.experiment.longer_test import longer_experiment
-from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
 from attnkit.model.model import SELF_MASK, Model
 from attnkit.model.reference import Layer
@@ -26,11 +25,10 @@ from attnkit.training import evaluation as evaluation_module
 from attnkit.training import plans
 from attnkit.training import training as training_module
 from attnkit.training.cohort import Cohort
-from attnkit.training.data import TrainingData, draw_probe, held_out_examples, unstack
+from attnkit.training.data import TrainingData, held_out_examples, unstack
 from attnkit.training.evaluation import mean_scores
 from attnkit.training.metrics import METRICS, accuracy
 from attnkit.training.plans import RUNS_PER_COHORT, plan_cohorts
-from attnkit.training.snapshot import Snapshot
 from attnkit.training.training import Training, stream, train
 from attnkit.variants.sharing import Sharing
 
@@ -57,10 +55,9 @@ def test_training_keeps_its_cadence_and_ends_with_its_last_step():
     assert training.seconds > seconds > 0
     before = training.result()
     training.advance(3)
-    after = training.result()
-    assert training.snapshot().status == after.snapshot.status == "finished"
-    assert after.snapshot.eval_steps.tolist() == [0, 5, 10, 15, 17]
-    assert_same(after.parameters, before.parameters)
+    assert before.snapshot.status == "finished"
+    assert before.snapshot.eval_steps.tolist() == [0, 5, 10, 15, 17]
+    assert_same(training.result().parameters, before.parameters)
 
 
 @pytest.mark.parametrize("device", ["cpu", *["cuda"] * torch.cuda.is_available()])
@@ -94,8 +91,8 @@ def test_a_snapshot_has_the_numbers_of_its_task(kind):
     training.advance(7)
     snapshot = training.snapshot()
     assert list(snapshot.history) == list(METRICS)
-    assert all(rows.shape == (2, 4) for rows in snapshot.history.values())
-    assert all(rows.dtype == np.float32 for rows in snapshot.history.values())
+    kinds = {(rows.shape, rows.dtype.name) for rows in snapshot.history.values()}
+    assert kinds == {((2, 4), "float32")}
     missing, whole = (
         {name for name, rows in snapshot.history.items() if some(np.isnan(rows))}
         for some in (np.any, np.all)
@@ -103,8 +100,6 @@ def test_a_snapshot_has_the_numbers_of_its_task(kind):
     assert missing == whole == {"longer_accuracy", *MISSING.get(kind, missing)}
     symmetry = np.nanmean(snapshot.head_symmetry, (1, 2))
     np.testing.assert_allclose(snapshot.history["score_symmetry"][-1], symmetry, atol=1e-6)
-    again = Snapshot.from_bytes(snapshot.to_bytes())  # refuses another shape of any array
-    assert_same(again, snapshot)
     probe, task = snapshot.probe, experiment.task
     assert probe.answers.shape == (4, task.n_ctx - task.answers_from)
     assert probe.pattern.shape == (4, 6 if task.n_source else 2, 2, task.n_ctx, task.n_ctx)
@@ -117,15 +112,13 @@ def test_snapshots_and_results_do_not_change_later():
     for cohort in training.cohorts:
         cohort.model.numbers.mul_(1e6)
     snapshot, result = training.snapshot(), training.result()
-    arrays = [*snapshot.history.values(), snapshot.head_symmetry, snapshot.probe.pattern]
-    arrays += result.parameters[0].values()
+    arrays = [*snapshot.history.values(), snapshot.probe.pattern, *result.parameters[0].values()]
     before = [array.copy() for array in arrays]
     training.advance(17)
     assert_same(arrays, before)
-    probes = [shown.probe for shown in (snapshot, other.snapshot())]
-    assert np.array_equal(probes[0].tokens, probes[1].tokens)
-    assert np.array_equal(probes[0].labels, probes[1].labels)
-    assert np.abs(probes[0].scores).max() == np.finfo(np.float16).max
+    one, two = (shown.probe for shown in (snapshot, other.snapshot()))
+    assert_same([one.tokens, one.labels], [two.tokens, two.labels])
+    assert np.abs(one.scores).max() == np.finfo(np.float16).max
 
 
 def test_answers_scores_and_patterns_of_a_cohort_belong_together():
@@ -145,17 +138,15 @@ def test_answers_scores_and_patterns_of_a_cohort_belong_together():
 
 def test_stream_and_progress_are_dense_enough():
     """Steps 0, 1, 2, 4, 8 … then evenly; only the end is finished."""
-    snapshots = list(stream(small(steps=300), "cpu"))
+    snapshots, reported = list(stream(small(steps=300), "cpu")), []
     steps = [snapshot.step for snapshot in snapshots]
     assert steps[:5] == [0, 1, 2, 4, 8]
     assert np.diff(steps).max() <= 300 // 40
-    assert steps[-1] == 300
     assert len(steps) < 60
     assert [s.status for s in snapshots] == ["running"] * (len(steps) - 1) + ["finished"]
-    reported = []
     train(small(steps=300), "cpu", progress=lambda training: reported.append(training.step))
     assert reported == sorted(set(reported))
-    assert reported[-1] == 300
+    assert steps[-1] == reported[-1] == 300
     assert 5 < len(reported) <= 51
 
 
@@ -177,13 +168,10 @@ def test_attention_may_be_measured_at_the_end_only():
 
 def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
     """Ctrl-C while threads train: what is left equals an undisturbed training so far."""
-    waits = []
 
     def interrupted_wait(workers):
-        waits.append(workers)
-        if len(waits) == 1:
-            raise KeyboardInterrupt
-        return wait(workers)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
 
     experiment = small(sharing=list(Sharing), n_seeds=3, steps=4000, evaluate_every=1000)
     training = Training(experiment, "cpu")
@@ -191,7 +179,6 @@ def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
     monkeypatch.setattr(training_module, "wait", interrupted_wait)
     with pytest.raises(KeyboardInterrupt):
         training.advance(4000)
-    monkeypatch.undo()
     assert 3 <= training.step < 4000
     assert {cohort.step for cohort in training.cohorts} == {training.step}
     expected = Training(experiment, "cpu")
@@ -222,51 +209,20 @@ def test_cohorts_part_the_runs(chosen, n_seeds, first_seed, n_cores):
     assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
 
 
-def test_rates_rise_along_a_line_and_fall_along_a_cosine():
-    """By hand: a cosine falls over what is left of the steps, to zero after the last one."""
-    fall = [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0]
-    for chosen, expected in (
-        ({"steps": 10, "warm_up": 0.2}, [0.5, *[1.0] * 10]),
-        ({"steps": 4, "schedule": "cosine"}, fall),
-        ({"steps": 6, "schedule": "cosine", "warm_up": 1 / 3}, [0.5, 1, *fall]),
-    ):
-        training = small(**chosen).training
-        found = [training.learning_rate_factor(step) for step in range(chosen["steps"] + 1)]
-        assert found == pytest.approx(expected, abs=1e-12), chosen
-
-
-# Convergence: at the defaults, every task ends where it should, on three seeds at night
-
-
-def trained(task, sharing, long, **given):
-    """Return the table of a task's runs, with an index of sharings, and the snapshot."""
-    given = {"task": task, "sharing": sharing, "n_seeds": 3 if long else 1, **given}
-    result = train(Experiment(**given), "cpu")
-    return result.table.set_index("sharing"), result.snapshot
-
-
-def test_directed_needs_queries_that_are_not_keys(long):
-    """Three sharings solve it; symmetric scores cannot tell superior from subordinate."""
-    table, _ = trained("directed", list(Sharing), long)
+def test_directed_needs_queries_that_are_not_keys_and_mutual_does_not(long):
+    """Symmetric scores cannot tell superior from subordinate; those of mutual become symmetric."""
+    given = {"n_seeds": 3 if long else 1}
+    table = train(Experiment(task="directed", **given), "cpu").table.set_index("sharing")
     assert (table.loc[["QKV", "K=V", "Q=V"], "accuracy"] >= 0.98).all()
     assert table.loc[["Q=K", "Q=K=V"], "accuracy"].between(0.35, 0.60).all()
-    masses = table[["mass_on_target", "mass_on_reverse"]]
-    assert (masses.loc[["QKV"], "mass_on_reverse"] <= 0.05).all()
-    gap = masses.loc[["Q=K"], "mass_on_target"] - masses.loc[["Q=K"], "mass_on_reverse"]
+    assert (table.loc[["QKV"], "mass_on_reverse"] <= 0.05).all()
+    gap = (table["mass_on_target"] - table["mass_on_reverse"]).loc[["Q=K"]]
     assert (gap.abs() <= 0.03).all()
-
-
-def test_other_tasks_need_no_separate_matrices(long):
-    """Untied scores of mutual become symmetric by themselves; its probe shows the target."""
-    table, snapshot = trained("mutual", ["QKV", "Q=K=V"], long)
+    result = train(Experiment(task="mutual", sharing=["QKV", "Q=K=V"], **given), "cpu")
+    table, probe = result.table.set_index("sharing"), result.snapshot.probe
     assert (table["accuracy"] >= 0.95).all()
     assert (table.loc[["QKV"], "asymmetry"] < 0.1).all()
-    own, probe = table.reset_index()["sharing"] == "Q=K=V", snapshot.probe
-    assert (probe.pattern[own, 0, 0].argmax(-1) == probe.target).all()
-    assert (probe.answers[own] == probe.labels).all()
-    sizes = {"n_vocab": 8, "n_words": 4, "d_head": 16, "steps": 150}
-    table, _ = trained("dictionary", ["QKV", "Q=K=V"], long, **sizes)
-    assert (table["accuracy"] > 0.9).all()
+    assert (probe.pattern[table.index == "Q=K=V", 0, 0].argmax(-1) == probe.target).all()
 
 
 def rows_of(tokens):
@@ -311,36 +267,20 @@ def test_batches_depend_on_no_other_seed_and_hold_nothing_that_is_held_out(kind)
             seen |= {*rows_of(tokens[0])}
         assert len(seen) == 48 if n_train else len(seen) > 0.9 * 20 * 16
     experiment = tiny(kind, n_train=64, n_eval=64)
-    held_out = held_out_examples(experiment, [0], CPU).tokens[0]
-    data = TrainingData(experiment, [0], CPU)
-    batches = torch.cat([data.next()[0][0] for _ in range(4)])
-    shown = TrainingData(experiment, [0], CPU).evaluation_examples().tokens[0]
-    assert not {*rows_of(batches), *rows_of(shown)} & {*rows_of(held_out)}
-    assert {*rows_of(shown)} <= {*rows_of(batches)}
+    held_out, data = held_out_examples(experiment, [0], CPU), TrainingData(experiment, [0], CPU)
+    batches = {*rows_of(torch.cat([data.next()[0][0] for _ in range(4)]))}
+    assert batches.isdisjoint(rows_of(held_out.tokens[0]))
+    assert batches.issuperset(rows_of(data.evaluation_examples().tokens[0]))
 
 
-def test_the_example_that_is_shown_has_different_answers_where_there_are_enough():
-    """So a wrong answer tells which entry it came from; else it is the first one."""
-    for name, task in TASKS.items():
-        example = draw_probe(task())
-        held = example.target[0] != NOTHING
-        entries, answers = (
-            set(each[0, held].tolist()) for each in (example.target, example.labels)
-        )
-        assert (len(entries) == len(answers)) == (len(entries) < task().n_classes), name
-        if name in ("neighbours", "reverse"):  # answers differ anyway, or never can
-            first = task().draw(1, generator_for(0, "probe"), held_out=True)
-            assert torch.equal(example.tokens, first.tokens), name
-    # Training accuracy is measured on as many, no more than there are, none where all are new.
-    for kind, given_, n_shown in (
-        ("directed", {}, None),
-        ("directed", {"n_train": 16, "n_eval": 48}, 16),
-        ("directed", {"n_train": 96, "n_eval": 48}, 48),
-        ("language", {}, 16),
-    ):
-        shown = TrainingData(tiny(kind, **given_), [0, 1], CPU).evaluation_examples()
-        shape = None if shown is None else shown.tokens.shape[:2]
-        assert shape == (n_shown and (2, n_shown)), (kind, given_)
+def test_training_accuracy_is_measured_on_examples_that_come_again():
+    """On as many as are held out, no more than there are, none where all are new."""
+    for kind, n_train, n_shown in (
+        ("directed", 0, None), ("directed", 16, 16), ("directed", 96, 48), ("language", 0, 48),
+    ):  # fmt: skip
+        experiment = tiny(kind, n_train=n_train, n_eval=48)
+        shown = TrainingData(experiment, [0, 1], CPU).evaluation_examples()
+        assert (shown and shown.tokens.shape[:2]) == (n_shown and (2, n_shown)), (kind, n_train)
 
 
 @pytest.mark.parametrize("kind", ["reverse", "language", "transfer", "mqar", "neighbours"])
@@ -369,22 +309,19 @@ def test_accuracies_are_shares_of_right_answers(kind):
 @pytest.mark.parametrize(("kind", "together"), [("directed", 16), ("mqar", 48), ("language", 80)])
 def test_held_out_examples_are_answered_in_parts(kind, together, monkeypatch):
     """Accuracies and losses are those of all at once; attention is measured on the first part."""
-    given = {"n_eval": 80, "n_train": 96, "sharing": ["QKV", "Q=K qk_norm"]}
 
-    def evaluated():
+    def evaluated(n_together, n_held_out=80):
+        def first_part(*arguments):
+            parts = vars(held_out_examples(*arguments)).values()
+            return Examples(*(part if part is None else part[:, :n_held_out] for part in parts))
+
+        monkeypatch.setattr(evaluation_module, "held_out_examples", first_part)
+        monkeypatch.setattr(evaluation_module, "MEASURED_TOGETHER", n_together)
+        given = {"n_eval": 80, "n_train": 96, "sharing": ["QKV", "Q=K qk_norm"]}
         (found,) = Cohort(tiny(kind, **given), [0, 1], CPU).evaluations
         return found
 
-    def first_part(*arguments):
-        parts = vars(held_out_examples(*arguments)).values()
-        return Examples(*(part if part is None else part[:, :together] for part in parts))
-
-    expected = evaluated()
-    with monkeypatch.context() as only:
-        only.setattr(evaluation_module, "held_out_examples", first_part)
-        first = evaluated()
-    monkeypatch.setattr(evaluation_module, "MEASURED_TOGETHER", together)
-    found = evaluated()
+    expected, first, found = evaluated(10**6), evaluated(10**6, together), evaluated(together)
     np.testing.assert_array_equal(found.slice_accuracy, expected.slice_accuracy)
     for name in ("accuracy", "training_accuracy", "loss", "weight_symmetry"):
         np.testing.assert_allclose(found.metrics[name], expected.metrics[name], rtol=1e-6)
@@ -394,82 +331,65 @@ def test_held_out_examples_are_answered_in_parts(kind, together, monkeypatch):
 
 # Sizes of which twice as many are possible, where those of the default are too large.
 SHORT = {"mutual": {"n_entries": 4}, "neighbours": {"n_asking": 3}, "dual_role": {"n_circles": 2}}
-TIMES = 2
 SHARING = ["QKV d_k=6", "Q=K positions=rope", "QKV n_heads=2 positions=alibi", "QKV tie=K=V"]
 
 
-def asked_of_six(**given):
-    """A phone book of three names of seven, tested on six, in which widths are made equal."""
+def asked_of_six(engine, **given):
+    """A training, to its end, on three names of seven, tested on six, with widths made equal."""
     sizes = {"n_entries": 3, "n_names": 7, "n_eval": 48, "d_head": 8, "equal": "multiply_adds"}
-    return tiny("phonebook", **{"sharing": SHARING, "longer_test": TIMES, **sizes, **given})
-
-
-def ended(experiment, engine="kernel"):
-    """Train an experiment to its last step."""
+    experiment = tiny("phonebook", **{"sharing": SHARING, "longer_test": 2, **sizes, **given})
     training = Training(experiment, "cpu", engine)
     training.advance(experiment.training.steps)
     return training
-
-
-def problem_of(**given):
-    """Return the only problem of wrong settings."""
-    with pytest.raises(InvalidExperiment) as caught:
-        Experiment(**given)
-    (problem,) = caught.value.problems
-    return problem
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_longer_examples_have_the_same_vocabulary(task):
     """Every length is multiplied; a task without lengths refuses the longer test."""
     lengths = TASKS[task].lengths
-    given = {"task": task, "positions": "none", "longer_test": TIMES}
+    given = {"task": task, "positions": "none", "longer_test": 2}
     if not lengths:
-        assert problem_of(**given).allowed == "1: all examples have one length here"
+        assert problem_of(**given).allowed.startswith("1:")
         return
     experiment = Experiment(**given, **SHORT.get(task, {}))
-    longer = longer_experiment(experiment)
-    assert {name: getattr(longer.task, name) for name in lengths} == {
-        name: TIMES * getattr(experiment.task, name) for name in lengths
-    }
-    assert longer.task.n_ctx > experiment.task.n_ctx
+    longer, own = longer_experiment(experiment), experiment.task
+    for name in lengths:
+        assert getattr(longer.task, name) == 2 * getattr(own, name)
     for name in ("d_vocab", "n_classes", "n_fields"):
-        assert getattr(longer.task, name) == getattr(experiment.task, name)
-    n_tokens = experiment.training.n_eval * experiment.task.n_ctx
+        assert getattr(longer.task, name) == getattr(own, name)
+    assert longer.task.n_ctx > own.n_ctx
+    n_tokens = experiment.training.n_eval * own.n_ctx
     assert longer.training.n_eval * longer.task.n_ctx <= 1.2 * n_tokens
 
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
 def test_a_longer_test_is_the_accuracy_of_the_same_weights(engine):
     """Compared with a model that is made for the longer examples; it changes nothing else."""
-    training = ended(asked_of_six(), engine)
+    training = asked_of_six(engine)
     snapshot, parameters = training.snapshot(), training.result().parameters
-    experiment = training.experiment.replace(longer_test=1, equal="nothing", n_entries=6)
+    experiment = training.experiment.replace(longer_test=1, equal="nothing", n_entries=6, n_eval=16)
     for run, (variant, seed) in enumerate(training.experiment.runs):
         adjusted = training.experiment.adjusted(variant).size
-        alone = experiment.replace(
-            sharing=[variant.stages[-1]], n_seeds=1, first_seed=seed, n_eval=16
-        ).replace(d_head=adjusted.d_head, d_mlp=adjusted.d_mlp)
+        alone = experiment.replace(sharing=[variant.stages[-1]], n_seeds=1, first_seed=seed)
+        alone = alone.replace(d_head=adjusted.d_head, d_mlp=adjusted.d_mlp)
         model = Model(alone, [seed], CPU, drawn=False)
         for name, value in model.run_parameters(0).items():
             value.copy_(torch.tensor(parameters[run][name]))
         examples = held_out_examples(alone, [seed], CPU)
         expected = accuracy(model.logits(examples.tokens), examples.labels)
         assert snapshot.latest("longer_accuracy")[run] == pytest.approx(float(expected[0]))
-    latest, last = snapshot.latest("longer_accuracy"), training.experiment.training.steps
-    read = MEASURES["longest_accuracy"].read  # of what was tested on longer examples, or not
-    np.testing.assert_array_equal(read(snapshot, last), latest.astype(float))
-    plain = ended(asked_of_six(longer_test=1), engine)
-    accuracy_of_all = plain.snapshot().latest("accuracy").astype(float)
-    np.testing.assert_array_equal(read(plain.snapshot(), last), accuracy_of_all)
+    plain, last = asked_of_six(engine, longer_test=1), training.experiment.training.steps
+    for each, name in ((snapshot, "longer_accuracy"), (plain.snapshot(), "accuracy")):
+        read = MEASURES["longest_accuracy"].read(each, last)  # of longer examples, if any
+        np.testing.assert_array_equal(read, each.latest(name).astype(float))
     # Weights and all other metrics have the same bits as without; alone, a run has its numbers.
     assert_same(plain.result().parameters, parameters)
     history, expected = (dict(one.history) for one in (snapshot, plain.snapshot()))
     assert np.isnan(expected.pop("longer_accuracy")).all()
     assert history.pop("longer_accuracy").shape == history["accuracy"].shape
     assert_same(history, expected)
-    alone = ended(asked_of_six(sharing=SHARING[-1:], n_seeds=1, equal="nothing"), engine)
-    beside = ended(asked_of_six(equal="nothing"), engine)
+    alone = asked_of_six(engine, sharing=SHARING[-1:], n_seeds=1, equal="nothing")
+    beside = asked_of_six(engine, equal="nothing")
     run = beside.experiment.runs.index((SHARING[-1], 0))
     found = alone.snapshot().history["longer_accuracy"][:, 0]
     np.testing.assert_array_equal(found, beside.snapshot().history["longer_accuracy"][:, run])
@@ -477,23 +397,19 @@ def test_a_longer_test_is_the_accuracy_of_the_same_weights(engine):
 
 def test_what_is_too_long_is_named():
     """Learned positions, a setting that would be too large, and a longer test of a sweep."""
-    for name in ("learned", "relative", "key_bias", "learned_plus"):
-        for chosen in ({"positions": name}, {"sharing": ["QKV", f"QKV positions={name}"]}):
-            problem = problem_of(task="phonebook", longer_test=2, **chosen)
-            assert problem.field == "longer_test"
-            assert f"positions={name}" in problem.allowed
-    mqar = {"task": "mqar", "positions": "rope"}
+    book, mqar = {"task": "phonebook"}, {"task": "mqar", "positions": "rope"}
     large = {"n_tokens": 256, "n_pairs": 16, "length": 128, "n_heads": 8, "n_seeds": 40}
     for chosen, named in (
-        ({"task": "phonebook", "longer_test": 8}, "n_entries would be 64"),
-        ({"task": "phonebook", "longer_test": 4, "n_names": 31}, "n_entries would be 32"),
+        ({**book, "positions": "learned"}, "positions=learned"),
+        ({**book, "sharing": ["QKV", "QKV positions=relative"]}, "positions=relative"),
+        ({**book, "longer_test": 8}, "n_entries would be 64"),
         ({**mqar, "n_pairs": 6, "longer_test": 6}, "n_pairs would"),
         ({**mqar, **large, "longer_test": 4, "n_eval": 2048}, "n_seeds would be 40"),
     ):
-        problem = problem_of(**chosen)
+        problem = problem_of(**{"longer_test": 2, **chosen})
         assert problem.field == "longer_test"
         assert named in problem.allowed
     with pytest.raises(InvalidSweep, match="longer_test"):
-        Sweep(base={"task": "phonebook", "longer_test": 2})
+        Sweep(base={**book, "longer_test": 2})
     # So the hashes of cells stay those of earlier versions.
-    assert Sweep(base={"task": "phonebook"}).cell_hashes()[0, 0] == b"26a31f89fb177cfd"
+    assert Sweep(base=book).cell_hashes()[0, 0] == b"26a31f89fb177cfd"

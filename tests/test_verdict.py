@@ -1,6 +1,10 @@
-"""The rule that gives verdicts, and its power, against scipy and textbooks."""
+"""The rule that gives verdicts, its power, the search for recipes, and how often all err."""
 
+import json
+import math
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from math import inf, isfinite, nan
 
 import numpy as np
@@ -9,12 +13,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
-from small_claims import MadeUp, made_up, small_claim
+from small_claims import TINY, MadeUp, about, made_up, small_claim
 
-from attnkit.claims.base import LEAST_SEEDS
+from attnkit.claims import CLAIMS
+from attnkit.claims.base import LEAST_SEEDS, SCHEDULES, arm
 from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
+from attnkit.evidence import trials, tuning
+from attnkit.evidence.gathering import Bench, work_of_claim
 from attnkit.evidence.power import power, power_of
+from attnkit.evidence.quick import QuickForm
+from attnkit.evidence.simulation import SIMULATED, errors_in_words, simulate
+from attnkit.evidence.trials import comparing_trials, tuning_measure, tuning_trials
+from attnkit.evidence.tuning import Recipe, Runs, Search, scores_of, worth
 from attnkit.evidence.verdict import (
     LEVEL,
     MOST_WORSE,
@@ -26,15 +37,21 @@ from attnkit.evidence.verdict import (
     judge_together,
     still_rises,
 )
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training import train
+from attnkit.training.pace import training_work
 from attnkit.training.statistics import mean_interval
+from attnkit.variants import Variant
 
 ALPHA = 1 - LEVEL
 LIMIT = 0.05
 WORSE, NO_WORSE = worse("left", "right", LIMIT), no_worse("left", "right", LIMIT)
 SCORE = st.integers(-300, 300).map(lambda hundredths: hundredths / 100)
+ARM = arm("QKV", **TINY)
+DEFAULT = ARM.experiment.training.learning_rate
 
 
-def about(low=-inf, high=inf):
+def mean_loss(low=-inf, high=inf):
     """Return a statement about the mean loss of one arm."""
     return Statement("", "", "arm", measure="loss", low=low, high=high)
 
@@ -60,15 +77,14 @@ def counted(statement, n_worse, n_better, n):
 def test_pairs_are_counted_as_mcnemar_and_clopper_and_pearson_do(gains, says, by, measure, error):
     """By scipy's exact binomial tests; a run that diverged counts against either verdict."""
     gains = gains * (1 + error)
-    sign = MEASURES[measure].better
-    found = judge_statement(says("a", "b", by, measure=measure), sign * gains)
+    found = judge_statement(says("a", "b", by, measure=measure), MEASURES[measure].better * gains)
     n, n_lost = len(gains), int(np.isnan(gains).sum())
     n_worse, n_better = int((gains < -by - 1e-6).sum()), int((gains > by + 1e-6).sum())
     if says is better:
         n_worse, n_better = n_better, n_worse
-    assert found.method == "pairs"
-    counts = (found.n_pairs, found.n_worse, found.n_better, found.n_lost, found.n_alike)
-    assert counts == (n, n_worse, n_better, n_lost, n - n_worse - n_better - n_lost)
+    counts = (n, n_worse, n_better, n_lost, n - n_worse - n_better - n_lost)
+    told = (found.n_pairs, found.n_worse, found.n_better, found.n_lost, found.n_alike)
+    assert (found.method, *told) == ("pairs", *counts)
     against = n_better + n_lost
     p_worse = stats.binomtest(n_worse, n_worse + against).pvalue if n_worse > against else 1.0
     p_no_worse = min(1, 2 * stats.binomtest(n_worse + n_lost, n, MOST_WORSE, "less").pvalue)
@@ -79,7 +95,6 @@ def test_pairs_are_counted_as_mcnemar_and_clopper_and_pearson_do(gains, says, by
     share_low = stats.binomtest(n_worse, n).proportion_ci(LEVEL, "exact").low
     share_high = stats.binomtest(n_worse + n_lost, n).proportion_ci(LEVEL, "exact").high
     assert (found.share_low, found.share_high) == pytest.approx((share_low, share_high), abs=1e-9)
-    assert (p_no_worse <= ALPHA) == (share_high <= MOST_WORSE)
 
 
 @given(
@@ -91,7 +106,7 @@ def test_means_are_judged_by_students_t(values, limits):
     assume(np.ptp(values) > 0)
     assume(all(abs(values.mean() - limit) > 1e-9 for limit in limits))
     assume(any(map(isfinite, limits)))
-    found = judge_statement(about(*limits), values)
+    found = judge_statement(mean_loss(*limits), values)
     low, high = limits
     at = [stats.ttest_1samp(values, limit).pvalue if isfinite(limit) else 0 for limit in limits]
     mean = values.mean()
@@ -103,10 +118,10 @@ def test_means_are_judged_by_students_t(values, limits):
     assert told == ("mean", interval.mean, interval.low, interval.high)
     value, n = values[0], len(values)  # seeds that are all alike are certain, but on the limit
     for more, verdict in ((-0.1, "held"), (0.1, "did not hold"), (0, "undecided")):
-        assert judge_statement(about(low=value + more), np.full(n, value)).verdict == verdict
+        assert judge_statement(mean_loss(low=value + more), np.full(n, value)).verdict == verdict
 
 
-@pytest.mark.parametrize("statement", [WORSE, NO_WORSE, about(low=0)])
+@pytest.mark.parametrize("statement", [WORSE, NO_WORSE, mean_loss(low=0)])
 def test_five_seeds_and_runs_that_all_diverged_say_nothing(statement):
     """However large the effect is; there is neither an average nor a warning."""
     for n in range(LEAST_SEEDS):
@@ -120,17 +135,15 @@ def test_five_seeds_and_runs_that_all_diverged_say_nothing(statement):
 
 def test_averages_of_runs_that_diverged_or_never_solve_a_task_are_not_made_up():
     """Means are not compared if a run diverged; two that never solve it are alike."""
-    found = judge_statement(about(low=0), np.array([2.0, 3, 5, nan, 7, 11, 13]))
+    found = judge_statement(mean_loss(low=0), np.array([2.0, 3, 5, nan, 7, 11, 13]))
     assert (found.verdict, found.n_lost) == ("undecided", 1)
     scores = {"a": np.array([inf, inf, 9, 9]), "b": np.array([inf, 8, inf, 8])}
     statement = worse("a", "b", 2, measure="steps_to_solve")
     values = differences(statement, scores)
     np.testing.assert_array_equal(values, [0, inf, -inf, 1])
-    found = judge_statement(statement, values)
-    assert found.effect == 0.5
+    assert judge_statement(statement, values).effect == 0.5
     assert np.isnan(judge_statement(statement, values[1:3]).effect)
-    endless = judge_statement(about(low=0), np.array([inf, 1, 2, 3, 5, 7, 11]))
-    assert np.isnan(endless.effect)
+    assert np.isnan(judge_statement(mean_loss(low=0), np.array([inf, 1, 2, 3, 5, 7, 11])).effect)
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -185,14 +198,12 @@ def test_verdicts_read_together_are_holms(ps):
     ranks = stats.rankdata(ps, "ordinal")
     steps = [(rank, (len(ps) - rank + 1) * p) for p, rank in zip(ps, ranks, strict=True)]
     adjusted = [max(step for r, step in steps if r <= rank) for rank in ranks]
-    expected = [
-        one.verdict if p <= ALPHA else "undecided" for one, p in zip(alone, adjusted, strict=True)
-    ]
+    stands = [p <= ALPHA for p in adjusted]
+    expected = [one.verdict if ok else "undecided" for one, ok in zip(alone, stands, strict=True)]
     assert judge_together(alone) == expected
 
 
-@pytest.mark.parametrize("alpha", [ALPHA, ALPHA / 47])
-@pytest.mark.parametrize("n", [20, 53])
+@pytest.mark.parametrize(("n", "alpha"), [(20, ALPHA), (53, ALPHA), (53, ALPHA / 47)])
 def test_counted_pairs_have_the_power_of_a_binomial_number(n, alpha):
     """The pairs are worse with a known share; both verdicts are decisions."""
     share, values = 11 / 40, np.repeat([-1.0, 0.0], [11, 29])
@@ -209,10 +220,10 @@ def test_means_have_the_power_of_students_t_test(seed):
     t, away = stats.t.ppf(1 - ALPHA / 2, n - 1), 0.7 * np.sqrt(n)
     expected = stats.nct.sf(t, n - 1, away) + stats.nct.cdf(-t, n - 1, away)
     shuffled = np.random.default_rng(seed).permutation(values)
-    assert power([(about(low=0), shuffled)], n) == pytest.approx(expected, abs=0.05)
+    assert power([(mean_loss(low=0), shuffled)], n) == pytest.approx(expected, abs=0.05)
     lost = np.array([nan, 2.0, 3, 5, 7, 11, 13])
-    assert power([(about(low=0), lost)], 6) > 0.1
-    assert power([(about(low=0), lost)], 60) < 0.02
+    assert power([(mean_loss(low=0), lost)], 6) > 0.1
+    assert power([(mean_loss(low=0), lost)], 60) < 0.02
 
 
 def test_all_statements_are_decided_with_the_same_seeds(seed):
@@ -227,5 +238,287 @@ def test_all_statements_are_decided_with_the_same_seeds(seed):
         findings = [judge_statement(one, np.resize(values, n)) for one, values in sure]
         assert power(sure, n) == (judge(findings).verdict != "undecided")
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5))
-    assert [power_of(evidence, n) for n in (5, 6, 20)] == [0, 1, 1]
-    assert [power_of(evidence, 8, together) for together in (1, 47)] == [1, 0]
+    found = [power_of(evidence, *given) for given in ((5,), (6,), (8, 1), (8, 47))]
+    assert found == [0, 1, 1, 0]
+
+
+def runs(accuracies, losses=None):
+    """Return runs that reach an accuracy and a loss at the last of five evaluations."""
+    last = np.asarray(accuracies, float)
+    loss = 1 - last if losses is None else np.asarray(losses, float)
+    steps, rises = np.linspace(0.0, 100.0, 5), np.linspace(0.0, 1.0, 5)[:, None]
+    return Runs(steps, rises * last, np.broadcast_to(loss, (5, len(loss))))
+
+
+def finish(search, landscape):
+    """Answer all requests of a search by a function of the point; return them in their order."""
+    requests = []
+    while wanted := search.wanted():
+        assert len(requests) < 200
+        for request in wanted:
+            requests.append(request)
+            search.add(request, landscape(request))
+    return requests
+
+
+def peak(schedule, doublings, width):
+    """Return a landscape: fewer of ten seeds learn the further a learning rate lies from its best.
+
+    With the other schedule, and further away than `width` doublings, none learns.
+    """
+
+    def landscape(request):
+        away = abs(request.point.doublings - doublings)
+        learns = max(0.0, 1 - away / width) if request.point.schedule == schedule else 0.0
+        seeds = np.arange(request.first, request.first + request.n_seeds)
+        return runs(np.where(seeds / tuning.TUNING_SEEDS < learns, 1.0, 0.2 * 0.7**away))
+
+    return landscape
+
+
+@given(
+    st.sampled_from(SCHEDULES),
+    st.integers(-tuning.MOST_DOUBLINGS + 1, 6),
+    st.integers(2, 6),
+    st.booleans(),
+)
+def test_the_grid_grows_until_the_best_rate_is_inside(schedule, doublings, width, long):
+    """Wherever it lies, tuned on ten seeds, with a smaller and a larger rate tried beside it."""
+    search = Search(replace(ARM, up_to=2 * tuning.SHORTENED if long else 1))
+    requests = finish(search, peak(schedule, doublings, width))
+    found = search.found()
+    rates = sorted(one.rate for one in found.tried if one.schedule == found.schedule)
+    assert not found.at_edge
+    assert math.log2(rates[-1] / rates[0]) == pytest.approx(len(rates) - 1, abs=0.01)
+    (best,) = (one for one in found.tried if (one.rate, one.schedule) == found.recipe)
+    assert best.n_seeds == tuning.TUNING_SEEDS
+    reached = {(one.rate, one.schedule): one.mean for one in found.tried}
+    assert best.mean == max(reached.values())
+    if any(one.n_solved for one in found.tried):
+        assert found.schedule == schedule
+        assert found.rate == pytest.approx(DEFAULT * 2.0**doublings, rel=1e-3)
+    assert len({(r.point, r.times, r.first) for r in requests}) == len(requests)
+    assert {r.first + r.n_seeds for r in requests} <= {tuning.SCREENING_SEEDS, tuning.TUNING_SEEDS}
+
+
+@pytest.mark.parametrize("up_to", [1, 4 * tuning.SHORTENED])
+def test_few_seeds_go_to_all_recipes_and_many_to_the_best(up_to):
+    """Long trainings are first tried for a quarter of their steps."""
+    search, given_ = (
+        Search(replace(ARM, up_to=up_to, schedules=names)) for names in (SCHEDULES, ("cosine",))
+    )
+    requests = finish(search, peak("constant", 0, 3))
+    n_first = len(SCHEDULES) * len(tuning.FIRST_DOUBLINGS)
+    assert {(r.n_seeds, r.times) for r in requests[:n_first]} == {
+        (tuning.SCREENING_SEEDS, up_to // tuning.SHORTENED or up_to)
+    }
+    assert {r.times for r in requests[n_first:]} == {up_to}
+    counts = [one.n_seeds for one in search.found().tried]
+    assert counts.count(tuning.TUNING_SEEDS) >= tuning.FINALISTS
+    assert search.found().steps == up_to * ARM.base_steps
+    assert {r.recipe.schedule for r in finish(given_, peak("constant", 0, 3))} == {"cosine"}
+    assert given_.found().never_learnt
+
+
+def test_one_rate_that_learns_is_found_wherever_it_lies():
+    """A search finds the only rate that learns, even if the other schedule seems better."""
+    for schedule, doublings in product(SCHEDULES, tuning.ALL_DOUBLINGS):
+
+        def landscape(request, learns=(schedule, doublings)):
+            other = 0.03 + 0.02 * (request.point.schedule != learns[0])
+            return runs(np.full(request.n_seeds, 1.0 if request.point == learns else other))
+
+        for up_to in (1, tuning.SHORTENED):
+            search = Search(replace(ARM, up_to=up_to))
+            finish(search, landscape)
+            rate = pytest.approx(DEFAULT * 2.0**doublings, rel=1e-3)
+            assert search.found().recipe == (rate, schedule)
+
+
+def test_the_worth_of_a_rate_has_a_share_of_the_worse_neighbour_on_either_side():
+    """A quarter at one doubling, a tenth at two, less for losses; a missing one is as the last."""
+    scores = {-2: 0.3, -1: 0.9, 0: 1.0, 1: 0.6, 2: 0.8}
+    for doublings, near, far in ((-2, 0.3, 0.3), (-1, 0.3, 0.3), (0, 0.6, 0.3), (2, 0.6, 0.8)):
+        for by, weights in (("accuracy", (0.25, 0.1)), ("loss", (0.05, 0.02))):
+            expected = scores[doublings] + weights[0] * near + weights[1] * far
+            assert worth(scores, doublings, by) == pytest.approx(expected), doublings
+    learnt = {-2: 1.0, -1: 1.0, 0: 1.0, 1: 0.2, 2: 1.0, 3: 0.1, -3: 1.0}
+
+    def landscape(request):
+        level = learnt.get(request.point.doublings, 0.1)
+        return runs(np.full(request.n_seeds, level if request.point.schedule == "cosine" else 0.1))
+
+    search = Search(ARM)
+    finish(search, landscape)
+    assert search.leading[0] in {("cosine", -2), ("cosine", -1)}
+
+
+def test_learning_counts_most_then_accuracy_and_speed():
+    """A run that diverged has learnt nothing."""
+    nan = np.nan
+    accuracy = np.array([[0.1, 0.1, 0.1, 0.1], [0.96, 0.1, 0.1, 0.96], [0.97, 0.96, 0.94, nan]])
+    loss = np.array([[1.0] * 4, [0.5] * 4, [0.1, 0.2, 0.3, nan]])
+    made = Runs(np.array([0.0, 50.0, 100.0]), accuracy, loss)
+    expected = [0.97 + 1 + tuning.SPEED / 2, 0.96 + 1, 0.94, tuning.DIVERGED["accuracy"]]
+    assert scores_of(made, "accuracy") == pytest.approx(expected)
+    assert scores_of(made, "loss") == pytest.approx([-0.1, -0.2, -0.3, tuning.DIVERGED["loss"]])
+
+
+def test_what_is_found_holds_all_that_was_tried():
+    """With the seeds that learn, the mean, and the curves of the best; none diverges unseen."""
+
+    def landscape(request):
+        losses = np.full(request.n_seeds, abs(request.point.doublings - 1.0))
+        losses[0] = np.nan if request.point.doublings == 3 else losses[0]
+        return runs(np.full(request.n_seeds, 0.99), losses)
+
+    search = Search(ARM, "loss")
+    finish(search, landscape)
+    found = search.found()
+    assert found.recipe == (pytest.approx(2 * DEFAULT), found.schedule)
+    assert len(found.curves) == tuning.FINALISTS
+    assert found.curves[f"{found.schedule} {found.rate:g}"].by == "loss"
+    for one in found.tried:
+        away = round(math.log2(one.rate / DEFAULT))
+        assert (one.mean == pytest.approx(abs(away - 1))) != (away == 3)
+        assert one.n_solved == one.n_seeds
+    assert not found.never_learnt  # a loss says nothing about it
+
+
+MIXED = (  # in none of the orders in which experiments have their variants
+    arm("K=V kv_heads=1 n_heads=2", "K=V, MQA", **TINY),
+    arm("Q=K", "symmetric", **TINY),
+    arm("QKV", "free", **TINY),
+    arm("Q=K=V", "one", **TINY),
+    arm("K=V", "tied", **TINY),
+)
+
+
+def check_cells(trial, arms):
+    """Hold the cells of a trial against the variants of its experiment, in their order."""
+    by_name, training = {one.name: one for one in arms}, trial.experiment.training
+    expected = [f"{by_name[name].variant} learning_rate={one.rate:g}" for name, one in trial.cells]
+    assert list(map(Variant, expected)) == list(trial.experiment.sharing)
+    schedules = {recipe.schedule for _, recipe in trial.cells}
+    assert schedules - {None} <= {training.schedule}
+    assert (training.warm_up, training.clip > 0) == (0.05, True) or "cosine" not in schedules
+
+
+def test_every_claim_trains_its_arms_and_compares_on_seeds_of_their_own():
+    """Cells follow an experiment's own order, and no seed is both tuned on and compared."""
+    for claim in CLAIMS.values():
+        for arms in (claim.judged_arms, claim.confirmation[0]):
+            recipes = {
+                one.name: Recipe(0.001 * (1 + place), one.schedules[-1])
+                for place, one in enumerate(arms)
+            }
+            wanted = [(one, request) for one in arms for request in Search(one).wanted()]
+            tuned, compared = tuning_trials(wanted), comparing_trials(arms, recipes, 2)
+            cells = sorted(cell for trial in tuned for cell in trial.cells)
+            with about(claim):
+                assert cells == sorted((one.name, request.recipe) for one, request in wanted)
+                for trial in (*tuned, *compared):
+                    check_cells(trial, arms)
+                    assert len(trial.cells) <= trials.MOST_TOGETHER
+                seeds = {seed for trial in compared for seed in trial.experiment.seeds}
+                assert seeds <= {trials.FIRST_SEED, trials.FIRST_SEED + 1}
+                assert all(seeds.isdisjoint(trial.experiment.seeds) for trial in tuned)
+
+
+def test_arms_train_beside_each_other_unless_something_sets_them_apart():
+    """Other settings, a rate of another arm, fewer seeds, and more steps make another trial."""
+    (_, request), *_ = wanted = [(one, r) for one in MIXED for r in Search(one).wanted()]
+    most = trials.MOST_TOGETHER
+    assert [len(trial.cells) for trial in tuning_trials(wanted)] == [most, most, 5] * 2
+    (trial,) = tuning_trials([(MIXED[0], request._replace(first=5, n_seeds=4))])
+    assert trial.experiment.seeds == range(trials.TUNING_SEED + 5, trials.TUNING_SEED + 9)
+    own = MIXED[1].experiment.training.learning_rate
+    (trial,) = comparing_trials(MIXED[1:3], {"free": Recipe(0.0071)}, 3)
+    assert dict(trial.cells) == {"free": Recipe(0.0071), "symmetric": Recipe(own)}
+    assert tuning_measure(arm("QKV", task="language")) == "loss"  # whose accuracy says little
+    assert tuning_measure(replace(MIXED[0], up_to=2)) == "accuracy"
+    arms = (
+        *MIXED[1:3],
+        arm("Q=K", "longer", **{**TINY, "steps": 7}),
+        arm("Q=K", "borrowing", recipe_of="free", **TINY),
+        replace(MIXED[3], most_seeds=3),
+        replace(MIXED[4], up_to=8),
+    )
+    rates = dict.fromkeys((one.name for one in arms), Recipe(0.01))
+    found = comparing_trials(arms, rates, 5, first_seed=7)
+    cells = [" ".join(sorted(name for name, _ in trial.cells)) for trial in found]
+    assert cells == ["free symmetric", "longer", "borrowing", "one", "tied"]
+    assert [trial.experiment.training.steps for trial in found] == [6, 7, 6, 6, 8 * 6]
+    assert [trial.up_to for trial in found] == [1, 1, 1, 1, 8]
+    ends = [10 if cell == "one" else 12 for cell in cells]
+    assert [trial.experiment.seeds for trial in found] == [range(7, end) for end in ends]
+
+
+def test_the_work_of_a_quick_form_counts_tuning_and_leaves_out_what_is_known(tmp_path):
+    """Without a record every run is tuned, which takes ten times its work."""
+    claim, bench = small_claim(), Bench(tmp_path)
+    record = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
+    for known, tunes in ((record, 1), (None, 10)):
+        parts = QuickForm.of(claim, known).trials(7)
+        expected = [training_work(trial.experiment, bench.maker.engine) for trial in parts]
+        assert work_of_claim(claim, bench, known, 7) == pytest.approx(tunes * sum(expected))
+        for trial in parts:
+            bench.measure(trial)
+        assert work_of_claim(claim, bench, known, 7) == 0
+
+
+def test_what_is_too_large_for_one_experiment_is_split_and_nothing_left_out():
+    """More seeds than an experiment has, and arms or seeds that take too much memory together."""
+    n_seeds = 2 * trials.MOST_SEEDS + 3
+    found = comparing_trials(MIXED[1:3], {}, n_seeds, first_seed=7)
+    assert [seed for trial in found for seed in trial.experiment.seeds] == [*range(7, 7 + n_seeds)]
+    assert len({trial.cells for trial in found}) == 1
+    large = {"task": "mqar", "batch_size": 512, "n_layers": 4, "d_model": 128, "d_mlp": 512}
+    arms = [replace(one, settings=large) for one in MIXED]
+    parts = comparing_trials(arms, {}, 3)
+    assert len(parts) > 1
+    assert sorted(name for part in parts for name, _ in part.cells) == sorted(a.name for a in arms)
+    for part in parts:
+        check_cells(part, arms)
+    with pytest.raises(InvalidExperiment):
+        comparing_trials([replace(MIXED[0], settings=large | {"length": 128})], {}, 7)
+
+
+def test_scores_of_a_trial_are_those_of_each_arm_alone():
+    """A run does not depend on those beside it; steps to solve are the logarithm of the first."""
+    rates = {"free": Recipe(0.013), "tied": Recipe(0.002), "one": Recipe(0.007)}
+    (trial,) = comparing_trials(MIXED, rates, 2, first_seed=3)
+    together = trial.scores(train(trial.experiment).snapshot)
+    assert set(together) == {one.name for one in MIXED}
+    for one in (MIXED[0], MIXED[4]):
+        (alone,) = comparing_trials([one], rates, 2, first_seed=3)
+        snapshot = train(alone.experiment).snapshot
+        (expected,) = alone.scores(snapshot).values()
+        for name in MEASURES:
+            assert together[one.name][name] == pytest.approx(expected[name], rel=1e-5, nan_ok=True)
+    assert len({own["loss"][-1, 0] for own in together.values()}) == len(MIXED)
+    accuracy = [[0.1, 0.2], [0.96, 0.2], [0.5, 0.3], [0.5, 0.96], [1.0, 0.94]]
+    history = {name: values[:1].repeat(5, 0) for name, values in snapshot.history.items()}
+    history |= {"accuracy": np.array(accuracy)}
+    made = replace(snapshot, eval_steps=np.arange(0, 30, 6), history=history)
+    for until, second in ((24, np.log2(18)), (12, np.inf)):
+        found = MEASURES["steps_to_solve"].read(made, until)
+        np.testing.assert_allclose(found, [np.log2(6), second])
+
+
+@pytest.mark.parametrize("shares", [[0.1, 0.3, 0.7, 0.4, 0.1], [0.9] * 5])
+def test_equal_arms_differ_no_more_often_than_the_level_says(shares, seed):
+    """Tuning, which may miss the best recipe, included; so it is with the errors that ship."""
+    n, n_runs, population, allowed = 150, 200, {}, 1 - LEVEL
+    for schedule, factor in (("constant", 1), ("cosine", 0.6)):
+        for doublings, share in enumerate(shares, -len(shares) // 2):
+            learns = np.arange(n_runs) < n_runs * share * factor
+            accuracy = np.where(learns, np.array([[0], [0.5], [0.99]]), [[0], [0.1], [0.1]])
+            steps = np.array([0.0, 50.0, 100.0])
+            population[schedule, doublings] = Runs(steps, accuracy, 1 - accuracy)
+    found = simulate(population, ARM, 40, 40, n, seed)
+    assert found.together <= found.alone <= allowed + 3 * np.sqrt(allowed * LEVEL / n)
+    assert (found.learns, found.n, found.n_seeds) == (max(shares), n, 40)
+    for one in json.loads(SIMULATED.read_text(encoding="utf-8")):
+        assert 0 <= one["together"] <= one["alone"] <= allowed
+        assert all(name in errors_in_words() for name in one["arm"].rsplit(", ", 1)[:1])

@@ -5,18 +5,15 @@ training and answering take drawn seconds and compute nothing.
 """
 
 import gc
-import io
-import queue
 import random
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from kinds import SMALL
 from threaded import MemoryWorker
-from waiting import PATIENCE, small, unending
+from waiting import PATIENCE, small
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
@@ -24,62 +21,8 @@ from attnkit.foundation import slices
 from attnkit.foundation.slices import SlicedWork, pause
 from attnkit.service import answers, protocol, worker
 from attnkit.service.answers import Weights
-from attnkit.service.fair_shares import FairShares, NestedShares
 from attnkit.service.protocol import Inspect, Start, Steer, Withdraw
-from attnkit.service.worker import rest_after
 from attnkit.training import Training
-
-# shares
-
-
-def share(shares, seconds, n_turns):
-    """Let all wait for so many turns of drawn lengths; return the seconds that each has used."""
-    used = dict.fromkeys(seconds, 0.0)
-    for _ in range(n_turns):
-        name = shares.next(used)
-        passed = seconds[name]()
-        shares.charge(name, passed)
-        used[name] += passed
-    return used
-
-
-def test_work_of_any_length_is_shared_equally_on_every_level(seed):
-    """By name; by address before tabs; and by answers before any number of trainings."""
-    draw = random.Random(seed)
-    longest = {"builds": 2.0, "inspects": 0.5, "trains": 0.1}
-    lengths = {name: lambda most=most: draw.uniform(0.0, most) for name, most in longest.items()}
-    used = share(FairShares(), lengths, 2000).values()
-    assert max(used) - min(used) <= 2 * max(longest.values())
-    tabs = [("class", f"tab {number}") for number in range(9)] + [("home", "tab")]
-    used = share(NestedShares(), dict.fromkeys(tabs, lambda: draw.uniform(0.1, 0.3)), 4000)
-    home = used.pop(("home", "tab"))
-    assert home == pytest.approx(sum(used.values()), rel=0.02)
-    assert max(used.values()) == pytest.approx(min(used.values()), rel=0.1)
-    kinds = {"trainings": draw.randint(2, 30), "answers": draw.randint(1, 5)}
-    paths = [("class", kind, f"{n}") for kind, number in kinds.items() for n in range(number)]
-    used = share(NestedShares(), dict.fromkeys(paths, lambda: 0.1), 4000)
-    answered = sum(seconds for path, seconds in used.items() if path[1] == "answers")
-    assert answered == pytest.approx(200.0, rel=0.05)
-
-
-def test_a_newcomer_enters_level_and_nobody_gains_by_leaving():
-    """Hours alone are no debt, hours away no credit, and a piece of work is not forgotten."""
-    shares = FairShares()
-    for _ in range(100):
-        assert shares.next(["alone"]) == "alone"
-        shares.charge("alone", 10.0)
-    used = share(shares, dict.fromkeys(["alone", "newcomer"], lambda: 1.0), 100)
-    assert 45 <= used["newcomer"] <= 60
-    used = {"stays": 0.0, "leaves": 0.0}
-    for turn in range(200):
-        name = shares.next(["stays", "leaves"] if turn % 2 else ["stays"])
-        seconds = 5.0 if name == "leaves" else 0.5
-        shares.charge(name, seconds)
-        used[name] += seconds
-    assert used["leaves"] <= used["stays"] + 10.0
-
-
-# slices
 
 
 def test_work_is_done_piece_by_piece_and_nothing_is_done_meanwhile(seed):
@@ -94,30 +37,24 @@ def test_work_is_done_piece_by_piece_and_nothing_is_done_meanwhile(seed):
 
     n_pieces = {name: draw.randint(1, 9) for name in "abc"}
     under_way = {name: SlicedWork(lambda n=name: work(n, n_pieces[n])) for name in n_pieces}
-    taken = dict.fromkeys(n_pieces, 0)
-    while under_way:
-        name = draw.choice(list(under_way))
-        is_done = under_way[name].advance(0.0)
-        taken[name] += 1
-        assert is_done == (taken[name] == n_pieces[name] + 1)
-        assert done.count(name) == min(taken[name], n_pieces[name])
-        if is_done:
-            assert under_way.pop(name).result() == name
+    turns = [name for name, n in n_pieces.items() for _ in range(n + 1)]
+    draw.shuffle(turns)
+    for turn, name in enumerate(turns):
+        taken = turns[: turn + 1].count(name)
+        assert under_way[name].advance(0.0) == (taken == n_pieces[name] + 1)
+        assert done.count(name) == min(taken, n_pieces[name])
+    assert [under_way[name].result() for name in "abc"] == ["a", "b", "c"]
     assert SlicedWork(lambda: work("d", 5)).advance(3600.0)
     assert work("e", 5) == "e"
 
 
-@pytest.mark.parametrize("ends", ["with an error", "because it is withdrawn"])
-def test_work_that_ends_early_leaves_nothing(ends):
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_work_that_ends_early_leaves_nothing(is_withdrawn):
     """Its memory is freed at once, without a collection, and its error is that of the work."""
-
-    class Made:
-        pass
-
     kept = []
 
     def work():
-        made = Made()
+        made = set()
         kept.append((weakref.ref(made), threading.current_thread()))
         pause()
         raise ValueError("out of paper")
@@ -128,13 +65,13 @@ def test_work_that_ends_early_leaves_nothing(ends):
         assert not sliced.advance(0.0)
         ((made, thread),) = kept
         assert made() is not None
-        if ends == "with an error":
+        if is_withdrawn:
+            sliced.withdraw()
+        else:
             assert sliced.advance(0.0)
             with pytest.raises(ValueError, match="out of paper") as raised:
                 sliced.result()
             del raised
-        else:
-            sliced.withdraw()
         thread.join()
         assert made() is None
     finally:
@@ -147,31 +84,11 @@ LONGEST = 0.5
 """Longest piece of work in seconds, such as one step of a large training."""
 
 
-class FakeTraining:
-    """A training whose steps take so many seconds."""
-
-    def __init__(self, clock, experiment, per_step):
-        self.experiment, self.step, self.seconds = experiment, 0, 0.0
-        self.finished, self._clock, self._per_step = False, clock, per_step
-
-    def advance(self, n_steps):
-        """Let the time of some steps pass."""
-        self._clock.now += n_steps * self._per_step
-        self.step += n_steps
-
-    def snapshot(self, status=None):
-        """Let a little time pass."""
-        self._clock.now += 0.05
-        return SimpleNamespace(to_bytes=lambda: b"")
-
-
 class TimedWorker(MemoryWorker):
-    """A worker with fake work; commands come at the times of a plan.
+    """A worker with fake work, and commands that come at the times of a plan.
 
-    Attributes:
-        turns: Time at which each turn began, and whose it was.
-        n_built: Number of jobs that were built.
-        n_answered: Number of answers that were computed.
+    `turns` has the time at which each turn began, and whose it was; `n_built` and `n_answered`
+    count jobs and answers.
     """
 
     def __init__(self, patch, seed, plan, end=60.0):
@@ -190,10 +107,18 @@ class TimedWorker(MemoryWorker):
             self.work()
 
     def build(self, experiment, engine):
-        """Let the time of a building pass, piece by piece."""
+        """Let the time of a building pass, piece by piece, and later that of each step."""
         self._pass(6)
         self.n_built += 1
-        training = FakeTraining(self.clock, experiment, self._draw.uniform(0.01, LONGEST))
+        per_step = self._draw.uniform(0.01, LONGEST)
+        training = SimpleNamespace(experiment=experiment, step=0, seconds=0.0, finished=False)
+
+        def advance(n_steps):
+            self.clock.now += n_steps * per_step
+            training.step += n_steps
+
+        training.advance = advance
+        training.snapshot = lambda status=None: SimpleNamespace(to_bytes=lambda: b"")
         return training, SimpleNamespace(n_steps_left=0, record_frame=lambda: None)
 
     def answer(self, request):
@@ -240,54 +165,28 @@ def look(name, address, visitor="", **fields):
     return Inspect(request=name, address=address, visitor=visitor, job="j", inspection=inspection)
 
 
-def resets(draw, address):
-    """Return starts, each of which is stopped again by the next press."""
-    plan, at = [], 0.0
-    while at < 60.0:
-        name = f"{address} {at}"
-        plan.append((at, start(name, address, draw.randrange(9))))
-        at += draw.uniform(0.05, 1.0)
-        plan.append((at, Steer(name, "stop", 1)))
+def flood(draw, address):
+    """Return all that a script does: starts that it stops again, inspections, long trainings."""
+    plan = [(draw.uniform(0.0, 5.0), start(f"{address} {n}", address, n)) for n in range(8)]
+    for n in range(150):
+        at, name = draw.uniform(0.0, 60.0), f"{address} reset {n}"
+        plan += [(at, start(name, address, n % 9)), (at + draw.random(), Steer(name, "stop", 1))]
+        asked = look(f"{address} look {n}", address, f"browser {n % 8}", example=n)
+        plan += [(draw.uniform(0.0, 60.0), asked)]
     return plan
 
 
-def inspections(draw, address):
-    """Return the requests of eight tabs, each of which asks for something else again and again."""
-    return [
-        (draw.uniform(0.0, 60.0), look(f"{address} {n}", address, f"browser {n % 8}", example=n))
-        for n in range(200)
-    ]
-
-
-def trainings(draw, address):
-    """Return the starts of eight experiments that train side by side."""
-    return [(draw.uniform(0.0, 5.0), start(f"{address} {n}", address, n)) for n in range(8)]
-
-
-def presses(draw, address):
-    """Return a job that is paused and continued all the time."""
-    times = sorted(draw.uniform(0.1, 60.0) for _ in range(300))
-    verbs = ["pause", "resume", "step"]
-    steers = [(at, Steer(address, draw.choice(verbs), n)) for n, at in enumerate(times, 1)]
-    return [(0.0, start(address, address)), *steers]
-
-
-FLOODS = (resets, inspections, trainings, presses)
-
-
-@pytest.mark.parametrize("floods", [*((flood,) for flood in FLOODS), FLOODS])
-def test_an_address_that_floods_leaves_others_their_share(monkeypatch, seed, floods):
+@pytest.mark.parametrize("n_scripts", [1, 3])
+def test_an_address_that_floods_leaves_others_their_share(monkeypatch, seed, n_scripts):
     """Another's training has at least half of its fair share of any five seconds."""
-    draw = random.Random(f"{seed} {floods}")
-    plan, addresses = [(0.0, start("home", "home"))], range(1 if len(floods) == 1 else 3)
-    for address in addresses:
-        for flood in draw.sample(floods, min(2, len(floods))):
-            plan += flood(draw, f"script {address}")
+    draw, plan = random.Random(f"{seed} {n_scripts}"), [(0.0, start("home", "home"))]
+    for number in range(n_scripts):
+        plan += flood(draw, f"script {number}")
     worked = TimedWorker(monkeypatch, seed, plan)
     first = next(at for at, name in reversed(worked.turns) if name == "home" and at < 10.0)
     starts = [at for at, _ in worked.turns if first <= at <= worked.clock.now - 5.0]
     shares = [worked.share("home", at, at + 5.0) for at in starts]
-    assert min(shares) >= 0.5 / (1 + len(addresses)) - 0.05  # turns may end later
+    assert min(shares) >= 0.5 / (1 + n_scripts) - 0.05  # turns may end later
 
 
 def test_jobs_of_an_address_share_its_turns_with_answers_and_a_pause_counts_for_nothing(
@@ -338,66 +237,28 @@ def test_equal_requests_are_computed_once(monkeypatch, seed):
 
 
 def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
-    """A job keeps its first engine, and jobs after the compilation train on the kernel.
-
-    The whole program runs in a thread; its pipes are queues.
-    """
-    compiled, ended = threading.Event(), threading.Event()
-    commands, replies = queue.SimpleQueue(), queue.SimpleQueue()
-
-    def write(message):
-        if ended.is_set():
-            raise BrokenPipeError  # the end of the heart beats
-        replies.put(protocol.read(io.BytesIO(message)))
-
-    def first_reply(fits):
-        while not fits(reply := replies.get(timeout=PATIENCE)):
-            pass
-        return reply
-
-    def engine_of(name):
-        reply = first_reply(lambda reply: getattr(reply, "job", "") == name)
-        return reply.decode()[0].engine
-
-    stream = SimpleNamespace(fileno=lambda: 1, write=write, flush=lambda: None)
-    stdin = SimpleNamespace(buffer=SimpleNamespace(readline=commands.get))
-    calls = dict.fromkeys(("fdopen", "dup", "dup2", "nice"), lambda *_: stream)
-    for name, value in {
-        "os": SimpleNamespace(**calls),
-        "sys": SimpleNamespace(stdin=stdin, stdout=stream, stderr=stream, argv=["worker"]),
-        "prepare_for_training": lambda: None,
-        "measure_pace": lambda engine: 1.0,
-        "is_ready": lambda engine: False,
-        "ready_engine": lambda device: compiled.wait(PATIENCE) and "kernel",
-    }.items():
-        monkeypatch.setattr(worker, name, value)
-    with ThreadPoolExecutor(1) as pool:
-        program = pool.submit(worker.main)
-        try:
-            commands.put(protocol.encode(Start(job="first", experiment=unending().to_json())))
-            assert engine_of("first") == "torch"
-            compiled.set()
-            first_reply(lambda reply: getattr(reply, "engine", "") == "kernel")
-            commands.put(protocol.encode(Start(job="second", experiment=unending(1).to_json())))
-            assert [engine_of(name) for name in ("second", "first")] == ["kernel", "torch"]
-        finally:
-            commands.put(b"")
-            program.result()
-            ended.set()
+    """Jobs after the compilation train on the kernel, whose pace is told."""
+    monkeypatch.setattr(worker, "ready_engine", lambda device: "kernel")
+    monkeypatch.setattr(worker, "measure_pace", lambda engine: 1.0)
+    in_memory = MemoryWorker().work(("first", small(5)))
+    worker._compile(in_memory, in_memory.commands)
+    in_memory.work(("second", small(5)))
+    engines = {one.job: one.decode()[0].engine for one in in_memory.of(protocol.Update)}
+    assert engines == {"first": "torch", "second": "kernel"}
+    assert [pace.engine for pace in in_memory.of(protocol.Pace)] == ["kernel"]
 
 
-BREAKS = {
-    "begin": (None, "steps: got 0"),
-    "advance": (RuntimeError("out of paper"), "out of paper"),
-    "snapshot": (MemoryError(), "more memory"),
-    "result": (RuntimeError("[enforce fail] can't allocate memory: 9 bytes"), "more memory"),
-}
-
-
-@pytest.mark.parametrize("deed", BREAKS)
-def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
+@pytest.mark.parametrize(
+    ("deed", "error", "reason"),
+    [
+        ("begin", None, "steps: got 0"),
+        ("advance", RuntimeError("out of paper"), "out of paper"),
+        ("snapshot", MemoryError(), "more memory"),
+        ("result", RuntimeError("[enforce fail] can't allocate memory: 9 bytes"), "more memory"),
+    ],
+)
+def test_a_job_that_breaks_fails_alone(monkeypatch, deed, error, reason):
     """An error in the training, snapshot or result of one job leaves the next one alone."""
-    error, reason = BREAKS[deed]
     broken = Start(job="broken", experiment='{"steps": 0}')
     if error is not None:
         do, broken = getattr(Training, deed), ("broken", small(5))
@@ -414,25 +275,19 @@ def test_a_job_that_breaks_fails_alone(monkeypatch, deed):
     assert reason in last["broken"].error
 
 
-def test_large_snapshots_come_more_rarely():
-    """A large snapshot is followed by a longer rest, so that pages stay responsive."""
-    assert rest_after(0) == worker.SNAPSHOT_SECONDS
-    assert rest_after(26_000_000) > 6
-
-
 def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
-    """The worker goes on; the pace is asked for before any job."""
+    """The worker goes on; the pace is asked for before any job; large snapshots come rarely."""
     texts = ('{"steps": 0}', small(5).to_json())
     examples = [protocol.DrawExample(experiment=text) for text in texts]
     worked = MemoryWorker().work(protocol.MeasurePace(), *examples, ("j", small(5)))
     (pace,) = worked.of(protocol.Pace)
-    assert pace.pace > 0
-    assert pace.engine == "torch"
+    assert (pace.engine, pace.pace > 0) == ("torch", True)
     failed, drawn = worked.of(protocol.Answer)
     assert "steps: got 0" in failed.error
-    assert (failed.blob, drawn.error) == (b"", "")
-    assert len(drawn.blob) > 0
+    assert (failed.blob, drawn.error, len(drawn.blob) > 0) == (b"", "", True)
     assert worked.messages[-1].state == "finished"
+    assert worker.rest_after(0) == worker.SNAPSHOT_SECONDS
+    assert worker.rest_after(26_000_000) > 6
 
 
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):

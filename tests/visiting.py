@@ -11,13 +11,8 @@ from attnkit.experiment.experiment import settings
 from attnkit.ui.server.service import training_service
 
 SMALL = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "n_entries": "6", "n_names": "11"}
-SMALL |= {
-    "n_values": "7",
-    "d_head": "3",
-    "evaluate_every": "10",
-    "batch_size": "16",
-    "n_eval": "16",
-}
+SMALL |= {"n_values": "7", "d_head": "3", "evaluate_every": "10"}
+SMALL |= {"batch_size": "16", "n_eval": "16"}
 
 UNENDING = {"steps": "20000", "batch_size": "256"}
 """Settings of a job that goes on for longer than any test."""

@@ -1,7 +1,7 @@
 """A person with a browser, over Streamlit's websocket protocol, and a dashboard server to visit.
 
-A visitor's tab opens a page, keeps the element tree and the state of every widget, and answers the
-timers of live fragments. Messages are those of the protobuf modules in the streamlit wheel.
+A visitor's tab opens a page, keeps its elements, sends what the person has set with every message,
+and answers the timers of live fragments. Messages are those of the streamlit wheel's protobuf.
 """
 
 from __future__ import annotations
@@ -31,26 +31,11 @@ from attnkit.ui.server.launch import dashboard_script
 HOST = "127.0.0.1"
 """The only address that a visitor connects to."""
 
-WIDGETS = {
-    "number_input": "double_value",
-    "checkbox": "bool_value",
-    "button_group": "string_array_value",
-    "selectbox": "string_value",
-    "text_input": "string_value",
-    "multiselect": "string_array_value",
-    "radio": "string_value",
-    "slider": "double_array_value",
-}
-"""Element type → field of the message that carries its state, for every stateful widget."""
-
-_MOST_MESSAGES = 200_000
-"""Largest number of messages read in one wait: a server that never stops must not hang a test."""
-
 _CACHED_MESSAGES = 500
 
-_SETTLING = 2.0
-"""Longest wait, in seconds, for runs to end before the next action. It is short because a timer of
-a fragment that is gone is never answered."""
+# Longest waits in seconds: for runs to end before the next action, short because a timer of a
+# fragment that is gone is never answered, and for a new server's first answer.
+_SETTLING, _ANSWERING = 2.0, 60.0
 
 
 class TimedOut(AssertionError):
@@ -92,49 +77,41 @@ class Visitor:
     """
 
     def __init__(
-        self,
-        port: int,
-        link: str = "",
-        page: str = "",
-        patience: float = 120.0,
-        **options: Any,
+        self, port: int, link: str = "", page: str = "", patience: float = 120.0, **options: Any
     ) -> None:
         self.link = link
         self.run = Run("")
         self.bytes_received = 0
         self.exceptions: list[str] = []
         self.changes: list[str] = []
-        self._patience = patience
-        self._page_name = page
-        self._page_hash = ""
+        self._port, self._patience, self._options = port, patience, options
+        self._page_name, self._page_hash = page, ""
         self._nodes: dict[tuple[int, ...], Node] = {}
-        self._states: dict[str, tuple[str, Any]] = {}
+        self._states: dict[str, dict[str, Any]] = {}  # of the widgets that the person has set
         self._timers: dict[str, tuple[float, float]] = {}  # fragment → interval, next time
-        self._message_cache: dict[str, ForwardMsg] = {}
-        self._awaited_fragments: set[str] = set()
+        self._cache: dict[str, ForwardMsg] = {}
+        self._awaited: set[str] = set()  # fragments, and "" for the whole page
         self._busy = False
-        self._n_full_runs = 0
-        self._port = port
-        self._options = options
         self._exit_stack = ExitStack()
         self._socket: ClientConnection
 
     def __enter__(self) -> Self:
         secure = "s" if "ssl" in self._options else ""
+        address = f"{HOST}:{self._port}"
         options: dict[str, Any] = {
-            "origin": Origin(f"http{secure}://{HOST}:{self._port}"),
+            "origin": Origin(f"http{secure}://{address}"),
             "subprotocols": [Subprotocol("streamlit")],
             "proxy": None,
             "max_size": 2**25,
             "open_timeout": self._patience,
             "close_timeout": 1,
             "ping_interval": None,
+            **self._options,
         }
-        address = f"ws{secure}://{HOST}:{self._port}/_stcore/stream"
         with ExitStack() as stack:
-            self._socket = stack.enter_context(connect(address, **options | self._options))
-            self._send_rerun()
-            self._wait_for_answer(fragment="")
+            opening = connect(f"ws{secure}://{address}/_stcore/stream", **options)
+            self._socket = stack.enter_context(opening)
+            self._ask()
             self._exit_stack = stack.pop_all()
         return self
 
@@ -143,29 +120,25 @@ class Visitor:
 
     # What the page shows
 
+    def _elements(self) -> list[Any]:
+        """Return the messages of all elements from top to bottom."""
+        shown = [self._nodes[path].element for path in sorted(self._nodes)]
+        return [getattr(element, element.WhichOneof("type")) for element in shown]
+
     def texts(self) -> list[str]:
         """Return all texts on the page from top to bottom: markdown, headings, alerts."""
-        ordered = [self._nodes[path].element for path in sorted(self._nodes)]
-        return [
-            body
-            for element in ordered
-            if (body := getattr(getattr(element, element.WhichOneof("type")), "body", ""))
-        ]
+        return [body for element in self._elements() if (body := getattr(element, "body", ""))]
 
     def find(self, key: str) -> Any:
-        """Return the element with a user key, as a protobuf message.
-
-        Raises:
-            KeyError: If the page has none.
-        """
-        for _, element in self._elements_with_id():
-            if user_key(element.id) == key:
+        """Return the element with a user key, as a protobuf message; the page must have it."""
+        for element in self._elements():
+            if user_key(getattr(element, "id", "")) == key:
                 return element
         raise KeyError(f"no element {key!r}; there are {self.user_keys()}; {self.exceptions}")
 
     def user_keys(self) -> list[str]:
         """Return the user keys of all elements."""
-        return [user_key(element.id) for _, element in self._elements_with_id()]
+        return [user_key(element.id) for element in self._elements() if getattr(element, "id", "")]
 
     def has(self, key: str) -> bool:
         """Return whether an element with this user key is on the page."""
@@ -176,31 +149,20 @@ class Visitor:
         shown = [node.element for node in self._nodes.values()]
         return [getattr(one, kind) for one in shown if one.WhichOneof("type") == kind]
 
-    def data(self, key: str) -> dict[str, Any]:
-        """Return the data that a component has received last."""
-        component = self.find(key)
-        data: dict[str, Any] = json.loads(component.bytes or component.json)
-        return data
-
-    def curves(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the mean accuracy curves of the board: variant → (steps, values)."""
-        board = self.data("board")
-        steps = _unpacked(board["steps"])
-        return {
-            column["name"]: (steps, _unpacked(column["curve"]["mean"]))
-            for column in board["columns"]
-            if column["curve"] is not None
-        }
-
     def single_runs(self) -> dict[str, list[float]]:
         """Return the newest accuracy of every run on the board: variant → one per seed."""
-        board = self.data("board")
+        board = json.loads(self.find("board").bytes or self.find("board").json)
         n_steps = len(_unpacked(board["steps"]))
         return {
             column["name"]: _unpacked(column["curve"]["runs"]).reshape(-1, n_steps)[:, -1].tolist()
             for column in board["columns"]
             if column["curve"] is not None
         }
+
+    def evaluated_to(self) -> int:
+        """Return the last step that the board shows; −1 before there are curves."""
+        board = json.loads(self.find("board").bytes or self.find("board").json)
+        return int(_unpacked(board["steps"])[-1]) if self.single_runs() else -1
 
     def progress(self) -> int:
         """Return the step that the status line names; 0 if there is none."""
@@ -211,10 +173,6 @@ class Visitor:
         """Return whether a text on the page starts with these words."""
         return any(text.startswith(start) for text in self.texts())
 
-    def evaluated_to(self) -> int:
-        """Return the last step that the board shows; −1 before there are curves."""
-        return max((int(steps[-1]) for steps, _ in self.curves().values()), default=-1)
-
     @property
     def ticking(self) -> bool:
         """Whether a live fragment's timer runs."""
@@ -223,110 +181,70 @@ class Visitor:
     # What a person does
 
     def watch(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
-        """Receive messages and answer timers until the time is up or a condition holds.
-
-        Returns:
-            Whether the condition holds.
-        """
+        """Receive and tick until the time is up or a condition holds; return whether it does."""
         deadline = time.monotonic() + seconds
-        for _ in range(_MOST_MESSAGES):
-            if until():
-                return True
+        while not until():
             self._tick()
             wake = min([deadline, *(due for _, due in self._timers.values())])
             self._receive(max(0.0, wake - time.monotonic()))
             if time.monotonic() >= deadline:
-                break
-        return until()
+                return until()
+        return True
 
     def wait_for(self, what: str, until: Callable[[], bool]) -> None:
-        """Watch until a condition holds, whose name an error message tells.
-
-        Raises:
-            TimedOut: If the condition does not hold in time.
-        """
+        """Watch until a condition holds, whose name an error message tells."""
         if not self.watch(self._patience, until):
             seen = [*self.exceptions, *self.texts()[:8]]
             raise TimedOut(f"{what} did not come in {self._patience:g} s; the page says {seen}")
 
-    def press(self, key: str) -> float:
-        """Press a button and wait for the page; return the seconds until the page was done.
-
-        Raises:
-            ValueError: If the button is disabled.
-        """
+    def press(self, key: str) -> None:
+        """Press a button, which must not be disabled, and wait for the page."""
         button = self.find(key)
         if button.disabled:
             raise ValueError(f"the button {key!r} is disabled")
-        return self._act(button.id, "trigger_value", True)
+        self.wait_until_idle()
+        self._ask(button.id, trigger_value=True)
 
-    def set(self, key: str, value: Any) -> float:
-        """Give a widget a value and wait for the page; return the seconds until it was done."""
-        for kind, element in self._elements_with_id():
-            if kind in WIDGETS and user_key(element.id) == key:
-                return self._act(element.id, WIDGETS[kind], value)
-        raise KeyError(f"no widget with key {key!r}")
+    def set(self, key: str, value: float | str | list[str]) -> None:
+        """Give a widget a value and wait for the page."""
+        widget, is_text = self.find(key).id, isinstance(value, str)
+        self.wait_until_idle()
+        if isinstance(value, list):
+            self._states[widget] = {"string_array_value": {"data": value}}
+        else:
+            self._states[widget] = {"string_value" if is_text else "double_value": value}
+        self._ask(widget)
 
     def wait_until_idle(self) -> None:
         """Wait until all runs have ended, so that the next answer belongs to the next action."""
-        self.watch(_SETTLING, lambda: not self._busy and not self._awaited_fragments)
-
-    def _act(self, widget: str, field: str, value: Any) -> float:
-        """Send a widget's change and wait; a trigger is sent once, a state with every rerun."""
-        began = time.monotonic()
-        self.wait_until_idle()
-        fragment = self._fragment_of(widget)
-        if field == "trigger_value":
-            self._send_rerun(fragment=fragment, trigger=widget)
-        else:
-            self._states[widget] = (field, value)
-            self._send_rerun(fragment=fragment)
-        self._wait_for_answer(fragment)
-        return time.monotonic() - began
-
-    def _fragment_of(self, widget: str) -> str:
-        """Return the id of the fragment that has drawn a widget; empty outside of fragments."""
-        nodes = self._nodes.values()
-        return next((node.fragment for node in nodes if id_of(node.element) == widget), "")
-
-    def _elements_with_id(self) -> Iterator[tuple[str, Any]]:
-        """Yield type and message of every element that has an id."""
-        for node in self._nodes.values():
-            kind = node.element.WhichOneof("type")
-            element = getattr(node.element, kind)
-            if "id" in element.DESCRIPTOR.fields_by_name and element.id:
-                yield kind, element
-
-    def _wait_for_answer(self, fragment: str) -> None:
-        if fragment:
-            self._awaited_fragments.add(fragment)
-            self.wait_for("the fragment", lambda: fragment not in self._awaited_fragments)
-        else:
-            n_before = self._n_full_runs
-            self.wait_for("the page", lambda: self._n_full_runs > n_before)
+        self.watch(_SETTLING, lambda: not self._busy and not self._awaited)
 
     # What a browser sends and receives
 
-    def _send_rerun(self, fragment: str = "", trigger: str = "", *, by_timer: bool = False) -> None:
-        message = BackMsg()
-        rerun = message.rerun_script
-        rerun.query_string = self.link
-        rerun.page_script_hash = self._page_hash
-        rerun.page_name = "" if self._page_hash else self._page_name
-        rerun.fragment_id = fragment
-        rerun.is_auto_rerun = by_timer
-        rerun.cached_message_hashes.extend(self._message_cache)
-        rerun.widget_states.SetInParent()
-        for widget, (field_name, value) in self._states.items():
-            state = rerun.widget_states.widgets.add(id=widget)
-            if field_name.endswith("_array_value"):
-                getattr(state, field_name).SetInParent()
-                getattr(state, field_name).data.extend(value)
-            else:
-                setattr(state, field_name, value)
-        if trigger:
-            rerun.widget_states.widgets.add(id=trigger, trigger_value=True)
-        self._socket.send(message.SerializeToString())
+    def _ask(self, widget: str = "", **trigger: bool) -> None:
+        """Send what was done with a widget, and wait until what has drawn it is drawn anew."""
+        nodes = self._nodes.values()
+        drawn = (n.fragment for n in nodes if widget and widget == _id_of(n.element))
+        fragment = next(drawn, "")
+        self._send_rerun(fragment, [{"id": widget, **trigger}] if trigger else [])
+        self._awaited.add(fragment)
+        what = "the fragment" if fragment else "the page"
+        self.wait_for(what, lambda: fragment not in self._awaited)
+
+    def _send_rerun(
+        self, fragment: str, triggers: Sequence[Mapping[str, Any]] = (), *, by_timer: bool = False
+    ) -> None:
+        states = [{"id": widget, **state} for widget, state in self._states.items()]
+        rerun: Any = {
+            "query_string": self.link,
+            "page_script_hash": self._page_hash,
+            "page_name": "" if self._page_hash else self._page_name,
+            "fragment_id": fragment,
+            "is_auto_rerun": by_timer,
+            "cached_message_hashes": list(self._cache),
+            "widget_states": {"widgets": [*states, *triggers]},
+        }
+        self._socket.send(BackMsg(rerun_script=rerun).SerializeToString())
 
     def _tick(self) -> None:
         """Request a rerun of every fragment whose timer is due."""
@@ -335,8 +253,8 @@ class Visitor:
             if now >= due:
                 due += (1 + int((now - due) / interval)) * interval
                 self._timers[fragment] = interval, due
-                self._awaited_fragments.add(fragment)
-                self._send_rerun(fragment=fragment, by_timer=True)
+                self._awaited.add(fragment)
+                self._send_rerun(fragment, by_timer=True)
 
     def _receive(self, seconds: float) -> None:
         """Receive and apply one message, if one comes in time."""
@@ -347,15 +265,15 @@ class Visitor:
         self.bytes_received += len(payload)
         message = ForwardMsg.FromString(payload)
         if message.WhichOneof("type") == "ref_hash":
-            cached, known = ForwardMsg(), self._message_cache.pop(message.ref_hash)
-            self._message_cache[message.ref_hash] = known  # those not used for longest are dropped
+            cached, known = ForwardMsg(), self._cache.pop(message.ref_hash)
+            self._cache[message.ref_hash] = known  # those not used for longest are dropped
             cached.CopyFrom(known)
             cached.metadata.CopyFrom(message.metadata)
             message = cached
         elif message.metadata.cacheable:
-            self._message_cache[message.hash] = message
-            while len(self._message_cache) > _CACHED_MESSAGES:
-                del self._message_cache[next(iter(self._message_cache))]
+            self._cache[message.hash] = message
+            while len(self._cache) > _CACHED_MESSAGES:
+                del self._cache[next(iter(self._cache))]
         self._apply(message)
 
     def _apply(self, message: ForwardMsg) -> None:
@@ -382,13 +300,13 @@ class Visitor:
         identity = message.metadata.run
         if self._busy and not self.run.fragments and identity.fragment_ids:
             # Streamlit loses the end of a page's run if a timer's message comes just then.
-            self._n_full_runs += 1
+            self._awaited.discard("")
         self.run = Run(identity.script_run_id, frozenset(identity.fragment_ids))
         self._busy = True
         self._page_hash = message.new_session.page_script_hash
         if not self.run.fragments:  # a run of the whole script starts its timers anew
             self._timers.clear()
-            self._awaited_fragments.clear()
+            self._awaited &= {""}
 
     def _draw(self, message: ForwardMsg) -> None:
         path, delta = tuple(message.metadata.delta_path), message.delta
@@ -396,8 +314,7 @@ class Visitor:
             self._nodes.pop(path, None)
             return
         element = delta.new_element
-        kind = element.WhichOneof("type")
-        previous = self._nodes.get(path)
+        kind, previous = element.WhichOneof("type"), self._nodes.get(path)
         for descendant in [other for other in self._nodes if other[: len(path)] == path]:
             del self._nodes[descendant]
         if kind is None:
@@ -405,31 +322,23 @@ class Visitor:
         self._nodes[path] = Node(element, self.run.id, delta.fragment_id)
         if kind == "exception":
             self.exceptions.append(f"{element.exception.type}: {element.exception.message}")
-        elif kind == "bidi_component":
-            if previous is None or previous.element != element:
-                self.changes.append(user_key(element.bidi_component.id))
-        elif kind in WIDGETS:
-            widget = getattr(element, kind)
-            value = _value_of(kind, widget)
-            if value is not None and (widget.set_value or widget.id not in self._states):
-                self._states[widget.id] = (WIDGETS[kind], value)
+        elif kind == "bidi_component" and (previous is None or previous.element != element):
+            self.changes.append(user_key(element.bidi_component.id))
+        elif getattr(getattr(element, kind), "set_value", False):  # the server knows its own value
+            self._states.pop(_id_of(element), None)
 
     def _end_run(self, message: ForwardMsg) -> None:
         """Remove elements that the run did not draw again; a run cut short has a successor."""
         if message.script_finished == ForwardMsg.FINISHED_EARLY_FOR_RERUN:
             return
-        self._busy = False
-        fragments = self.run.fragments
+        self._busy, fragments = False, self.run.fragments
         for path, node in list(self._nodes.items()):
             in_this_run = not fragments or node.fragment in fragments
             if in_this_run and node.run != self.run.id:
                 del self._nodes[path]
-        present = {id_of(node.element) for node in self._nodes.values()}
-        self._states = {
-            widget: state for widget, state in self._states.items() if widget in present
-        }
-        self._awaited_fragments -= fragments
-        self._n_full_runs += not fragments
+        present = {_id_of(node.element) for node in self._nodes.values()}
+        self._states = {name: state for name, state in self._states.items() if name in present}
+        self._awaited -= fragments or {""}
 
 
 def user_key(id: str) -> str:
@@ -438,26 +347,9 @@ def user_key(id: str) -> str:
     return "" if key == "None" else key
 
 
-def id_of(element: Any) -> str:
+def _id_of(element: Any) -> str:
     """Return the id of an element; empty if its type has none."""
-    id_: str = getattr(getattr(element, element.WhichOneof("type")), "id", "")
-    return id_
-
-
-def _value_of(kind: str, widget: Any) -> Any:
-    """Return the value that the server has set, or a new widget's default; None for no choice."""
-    if widget.set_value:
-        if kind in ("button_group", "multiselect"):
-            return list(widget.raw_values)
-        if kind in ("selectbox", "radio"):
-            return widget.raw_value
-        return list(widget.value) if kind == "slider" else widget.value
-    if kind in ("button_group", "multiselect"):
-        chosen = [widget.options[i] for i in widget.default]
-        return [getattr(option, "content", option) for option in chosen]
-    if kind in ("selectbox", "radio"):
-        return widget.options[widget.default] if widget.HasField("default") else None
-    return list(widget.default) if kind == "slider" else widget.default
+    return str(getattr(getattr(element, element.WhichOneof("type")), "id", ""))
 
 
 def _unpacked(text: str) -> np.ndarray:
@@ -467,19 +359,12 @@ def _unpacked(text: str) -> np.ndarray:
 
 @contextmanager
 def dashboard(
-    seconds: float = 60.0,
-    command: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
+    command: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
     """Start a dashboard server on a free port, yield the port, and end the server afterwards.
 
-    Args:
-        seconds: Longest wait for its first answer.
-        command: The module to run and its arguments. Empty: Streamlit, with the dashboard.
-        environment: Environment variables in addition to those of this process.
-
-    Raises:
-        RuntimeError: If the server did not answer in time or ended by itself; contains its output.
+    The command is a module and its arguments; empty: Streamlit, with the dashboard. The environment
+    is added to that of this process. A server that ends by itself is an error with its output.
     """
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -487,17 +372,13 @@ def dashboard(
     command = [sys.executable, "-m", *(command or ("streamlit", "run", "dashboard.py"))]
     for option, value in {"headless": "true", "port": port, "address": HOST}.items():
         command += [f"--server.{option}", str(value)]
+    variables, folder = {**os.environ, **(environment or {})}, dashboard_script().parent
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(
-            command,
-            cwd=dashboard_script().parent,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-        )
+        kept: Any = {"stdout": log, "stderr": subprocess.STDOUT}
+        server = subprocess.Popen(command, cwd=folder, env=variables, **kept)
         answered = False
         try:
-            answered = _answers(server, port, time.monotonic() + seconds)
+            answered = _answers(server, port)
             if answered:
                 yield port
         finally:
@@ -514,8 +395,9 @@ def dashboard(
                 raise RuntimeError(f"the dashboard ended with {server.returncode}: {output}")
 
 
-def _answers(server: subprocess.Popen[bytes], port: int, deadline: float) -> bool:
-    """Return whether the server reports that it is healthy before the deadline."""
+def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
+    """Return whether the server soon reports that it is healthy."""
+    deadline = time.monotonic() + _ANSWERING
     while time.monotonic() < deadline:
         try:
             with urlopen(f"http://{HOST}:{port}/_stcore/health", timeout=5) as response:

@@ -19,10 +19,9 @@ class Visitors:
         self._free = []
 
     def arrive(self, width=1440, height=1000, stored=None):
-        """Open an empty page, in a window of so many pixels, for a visitor who is new.
+        """Open an empty page in such a window for a visitor who is new; others lose what they have.
 
-        Open pages lose their cookies and what they have stored. `stored` has the new visitor's
-        values in the local storage, by address and name: `{address: {name: value}}`.
+        `stored` has the values in the local storage: `{address: {name: value}}`.
         """
         origins = [
             {"origin": origin, "localStorage": [{"name": n, "value": v} for n, v in values.items()]}

@@ -23,10 +23,7 @@ import attnkit
 
 ROOT = Path(__file__).parents[1]
 STEPS = 60
-LINK = f"v=1&sharing=QKV,Q%3DK&n_seeds=2&steps={STEPS}&first_seed=7"
-CLAIM = "two_roles"
-PATIENCE = 300.0
-"""Seconds after which a step has failed."""
+PATIENCE = 300.0  # seconds after which a step has failed
 
 
 def main():
@@ -39,7 +36,10 @@ def main():
         folder = Path(name)
         wheel = build("--wheel", folder / "direct")
         if is_long:
-            check_distributions(wheel, folder / "dist")
+            both = [zipfile.ZipFile(one) for one in (wheel, build("", folder / "dist"))]
+            found = [{one.filename: one.CRC for one in opened.infolist()} for opened in both]
+            assert found[0] == found[1], "the wheel of the source distribution is another one"
+            run(sys.executable, "-m", "twine", "check", "--strict", *(folder / "dist").iterdir())
         command, place = install(wheel, folder / "environment"), folder / "elsewhere"
         place.mkdir()
         settings = ["--sharing", "QKV,Q=K", "--seeds", "2", "--steps", str(STEPS)]
@@ -52,7 +52,7 @@ def main():
                 assert answer.read() == b"ok"
             if is_long:
                 train_in_browser(address)
-    say(f"built, installed and used the wheel in {time.monotonic() - began:.0f} s")
+    sys.stdout.write(f"built, installed and used the wheel in {time.monotonic() - began:.0f} s\n")
 
 
 def build(kind, folder):
@@ -60,19 +60,6 @@ def build(kind, folder):
     run(sys.executable, "-m", "build", "--no-isolation", *kind.split(), "--outdir", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
     return wheel
-
-
-def check_distributions(direct, folder):
-    """Check both distributions; the wheel of the source distribution is the same."""
-    wheel = build("", folder)
-    run(sys.executable, "-m", "twine", "check", "--strict", *folder.iterdir())
-    assert contents(direct) == contents(wheel)
-
-
-def contents(wheel):
-    """Return the files of a wheel with their checksums."""
-    with zipfile.ZipFile(wheel) as opened:
-        return {file.filename: file.CRC for file in opened.infolist()}
 
 
 def install(wheel, folder):
@@ -88,13 +75,8 @@ def install(wheel, folder):
 @contextmanager
 def serving(command, place):
     """Serve the dashboard in a folder without the repository until Ctrl-C; yield its address."""
-    with subprocess.Popen(
-        [command, "--no-browser"],
-        cwd=place,
-        env=environment(place),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
+    started = {"cwd": place, "env": environment(place), "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([command, "--no-browser"], **started) as server:
         late = threading.Timer(PATIENCE, server.kill)  # otherwise CI would wait for ever
         late.start()
         line = server.stdout.readline()
@@ -115,26 +97,22 @@ def train_in_browser(address):
     from playwright.sync_api import sync_playwright
     from visitors import Visitors
 
-    with sync_playwright() as playwright:
-        browser = chromium(playwright)
-        with visitor_page(Visitors(browser)) as page:
-            open_lab(page, address, f"?{LINK}")
-            press(page, "train")
-            wait_for_figure(page, STEPS, STEPS)
-            page.locator("a[href$='/questions']").first.click()
-            page.get_by_role("heading", name="Questions").first.wait_for()
-        browser.close()
+    with sync_playwright() as playwright, visitor_page(Visitors(chromium(playwright))) as page:
+        open_lab(page, address, f"?v=1&sharing=QKV,Q%3DK&n_seeds=2&steps={STEPS}&first_seed=7")
+        press(page, "train")
+        wait_for_figure(page, STEPS, STEPS)
+        page.locator("a[href$='/questions']").first.click()
+        page.get_by_role("heading", name="Questions").first.wait_for()
 
 
 def use_commands(command, place):
     """Test a claim, and see the error of a command that needs the repository."""
     report = place / "claims.json"
-    run(command, "claims", CLAIM, "--quick", "--json", report, folder=place)
+    run(command, "claims", "two_roles", "--quick", "--json", report, folder=place)
     (claim,) = json.loads(report.read_text(encoding="utf-8"))["claims"]
     assert claim["verdict"]
-    bench = subprocess.run(
-        [command, "bench"], cwd=place, env=environment(place), stderr=subprocess.PIPE
-    )
+    given = {"cwd": place, "env": environment(place), "stderr": subprocess.PIPE}
+    bench = subprocess.run([command, "bench"], **given, check=False)
     assert (bench.returncode, bench.stderr.count(b"\n")) == (2, 1), bench.stderr
 
 
@@ -148,42 +126,27 @@ def environment(place):
 def run(*command, folder=None):
     """Run a command and return its output; its messages are shown only if it fails."""
     variables = {**os.environ, **uv_settings()} if folder is None else environment(folder)
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    shown = " ".join(map(str, command))
+    command = list(map(str, command))
+    given = {"cwd": folder, "env": variables, "timeout": PATIENCE}
+    done = subprocess.run(command, **given, capture_output=True, text=True, check=False)
+    shown = " ".join(command)
     assert not done.returncode, f"{shown}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 def uv_settings():
     """Return pip's settings of packages' places under the names that uv reads."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
-    )
-    given = dict(line.split("=", 1) for line in listed.stdout.splitlines())
-    names = {
-        "index-url": "UV_DEFAULT_INDEX",
-        "find-links": "UV_FIND_LINKS",
-        "cert": "SSL_CERT_FILE",
-    }
+    pip = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(pip, capture_output=True, text=True, check=True).stdout
+    given = dict(line.split("=", 1) for line in listed.splitlines())
+    names = {"index-url": "DEFAULT_INDEX", "find-links": "FIND_LINKS"}
+    names = {option: f"UV_{name}" for option, name in names.items()} | {"cert": "SSL_CERT_FILE"}
     return {
         name: value.strip("'")
         for option, name in names.items()
         for place, value in given.items()
         if place.rpartition(".")[2] == option and name not in os.environ
     }
-
-
-def say(text):
-    """Write one line for whoever watches."""
-    sys.stdout.write(f"{text}\n")
 
 
 if __name__ == "__main__":

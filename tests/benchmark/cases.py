@@ -22,13 +22,12 @@ class Case:
     size: Size
     batch_size: int
 
-    def experiment(self, n_runs: int, *, steps: int = 10**6, evaluate_every: int = 10**6) -> Any:
+    def experiment(self, n_runs: int, *, steps: int = 10**6) -> Any:
         """Return an experiment of five sharings × seeds, or one run of QKV; bounds do not hold."""
         sharing = tuple(map(Variant, Sharing if n_runs > 1 else [Sharing.QKV]))
         if n_runs % len(sharing):
             raise ValueError(f"n_runs: got {n_runs}, allowed 1 or a multiple of {len(sharing)}")
         bounded = TrainingSettings(learning_rate=1e-3, batch_size=self.batch_size, n_eval=16)
-        training = bounded.model_copy(update={"steps": steps, "evaluate_every": evaluate_every})
         return Experiment.model_construct(
             sharing=sharing,
             n_seeds=n_runs // len(sharing),
@@ -36,45 +35,36 @@ class Case:
             equal="nothing",
             task=self.task,
             size=self.size,
-            training=training,
+            training=bounded.model_copy(update={"steps": steps, "evaluate_every": steps}),
         )
 
-    def resized(self, **changes: Any) -> Case:
+    def resized(self, **changes: int) -> Case:
         """Return this case with some settings of the task or the model size changed."""
-        task, size = dict(self.task), dict(self.size)
-        for name, value in changes.items():
-            (task if name in task else size)[name] = value
+        of_task = {name: value for name, value in changes.items() if name in dict(self.task)}
+        of_size = {name: value for name, value in changes.items() if name not in of_task}
         name = " ".join([self.name, *(f"{name}={value}" for name, value in changes.items())])
+        task, size = ({**dict(self.task), **of_task}, {**dict(self.size), **of_size})
         return replace(self, name=name, task=type(self.task)(**task), size=Size(**size))
 
 
 _ORDERED = {"n_layers": 2, "positions": "learned", "causal": True}
 _BLOCKS = {"d_model": 64, "n_heads": 4, "d_head": 16}
+_NARROW = {"d_model": 32, "d_head": 32}
+_DEEP = {**_BLOCKS, "n_layers": 4, "d_mlp": 256, "positions": "learned"}
 
-
-def _case(name: str, settings: dict[str, Any], size: dict[str, Any], n_batch: int = 64) -> Case:
-    task = TASKS[name.partition(" ")[0].lower()]
-    return Case(name, task(**settings), Size(**size), n_batch)
-
-
-def _mqar(n_pairs: int, length: int, width: int) -> Case:
-    settings = {"n_tokens": 64, "n_pairs": n_pairs, "length": length}
-    return _case(f"MQAR T={length}", settings, {"d_model": width, "d_head": width, **_ORDERED})
-
-
-CASES: dict[str, Case] = {
-    case.name: case
-    for case in (
-        _case("phonebook", {}, {"d_model": 32, "d_head": 32}),
-        _mqar(n_pairs=6, length=24, width=32),
-        _mqar(n_pairs=16, length=64, width=64),
-        _case(
-            "REVERSE",
-            {"length": 16},
-            {**_BLOCKS, "n_layers": 4, "d_mlp": 256, "positions": "learned"},
-            n_batch=128,
+CASES = {
+    name: Case(name, TASKS[name.partition(" ")[0].lower()](**settings), Size(**size), n_batch)
+    for name, settings, size, n_batch in (
+        ("phonebook", {}, _NARROW, 64),
+        ("MQAR T=24", {"n_tokens": 64, "n_pairs": 6, "length": 24}, {**_NARROW, **_ORDERED}, 64),
+        (
+            "MQAR T=64",
+            {"n_tokens": 64, "n_pairs": 16, "length": 64},
+            {"d_model": 64, "d_head": 64, **_ORDERED},
+            64,
         ),
-        _case("language", {"length": 64}, {**_BLOCKS, "d_mlp": 128, **_ORDERED}, n_batch=16),
+        ("REVERSE", {"length": 16}, _DEEP, 128),
+        ("language", {"length": 64}, {**_BLOCKS, "d_mlp": 128, **_ORDERED}, 16),
     )
 }
 

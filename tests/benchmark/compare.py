@@ -15,10 +15,18 @@ from attnkit.training.engine import choose_engine
 from benchmark.cases import Case
 from benchmark.contenders import THREADS, Team
 
-ROUNDS = 5
-TURN_SECONDS = 0.6  # about; a turn has at least `_LEAST_STEPS` steps
+_TURN_SECONDS = 0.6  # about; a turn has at least `_LEAST_STEPS` steps
 _LEAST_STEPS = 2
 _REST_SECONDS = 0.02  # after it no thread of the last turn is still spinning
+
+_RATIOS = {
+    "of_bound": ("cohort", "bound"),
+    "of_true_bound": ("cohort", "true bound"),
+    "over_clean_loop": ("cohort", "clean loop"),
+    "over_processes": ("cohort", "processes"),
+    "over_peer": ("cohort", "peer"),
+    "bound_over_clean_loop": ("bound", "clean loop"),
+}
 
 
 @dataclass(frozen=True)
@@ -36,20 +44,16 @@ class Ratio:
         return f"{self.median:.2f} ({min(self.rounds):.2f}–{max(self.rounds):.2f})"
 
 
+@dataclass(frozen=True)
 class Rates:
     """Model-steps per second of every contender, one number per round."""
 
-    def __init__(self, by_name: dict[str, list[float]]) -> None:
-        self.by_name = by_name
+    by_name: dict[str, list[float]]
 
-    def best(self, *prefixes: str) -> str:
-        """Return the contender with the highest median rate whose name begins so."""
-        contenders = [name for name in self.by_name if name.startswith(prefixes)]
-        return max(contenders, key=self.median)
-
-    def has(self, prefix: str) -> bool:
-        """Return whether there is a contender whose name begins so."""
-        return any(name.startswith(prefix) for name in self.by_name)
+    def best(self, prefix: str) -> str | None:
+        """Return the contender with the highest median rate whose name begins so, if any."""
+        contenders = [name for name in self.by_name if name.startswith(prefix)]
+        return max(contenders, key=self.median, default=None)
 
     def median(self, name: str) -> float:
         """Return the median rate of a contender over the rounds."""
@@ -61,7 +65,7 @@ class Rates:
         return Ratio(tuple(rate / base for rate, base in pairs))
 
 
-def race(teams: dict[str, Team], rounds: int = ROUNDS) -> Rates:
+def race(teams: dict[str, Team], rounds: int) -> Rates:
     """Give every team one turn in each round, and return the rates."""
     n_steps = {name: _steps_per_turn(team) for name, team in teams.items()}
     rates: dict[str, list[float]] = {name: [] for name in teams}
@@ -76,11 +80,9 @@ def race(teams: dict[str, Team], rounds: int = ROUNDS) -> Rates:
 def _steps_per_turn(team: Team) -> int:
     team.turn(_LEAST_STEPS)
     n_steps = _LEAST_STEPS
-    while True:
-        seconds = team.turn(n_steps).seconds
-        if seconds > TURN_SECONDS / 3:
-            return max(_LEAST_STEPS, round(n_steps * TURN_SECONDS / seconds))
+    while (seconds := team.turn(n_steps).seconds) <= _TURN_SECONDS / 3:
         n_steps *= 2
+    return max(_LEAST_STEPS, round(n_steps * _TURN_SECONDS / seconds))
 
 
 @dataclass(frozen=True)
@@ -100,31 +102,21 @@ class Comparison:
     @property
     def ratios(self) -> dict[str, Ratio | None]:
         """Ratios of the best rates, by name; None where a contender did not run."""
-        pairs = {
-            "of_bound": ("cohort", "bound"),
-            "of_true_bound": ("cohort", "true bound"),
-            "over_clean_loop": ("cohort", "clean loop"),
-            "over_processes": ("cohort", "processes"),
-            "over_peer": ("cohort", "peer"),
-            "bound_over_clean_loop": ("bound", "clean loop"),
-        }
-        rates = self.rates
+        best = {name: [*map(self.rates.best, pair)] for name, pair in _RATIOS.items()}
         return {
-            name: rates.ratio(rates.best(one), rates.best(other)) if rates.has(other) else None
-            for name, (one, other) in pairs.items()
+            name: self.rates.ratio(one, other) if one and other else None
+            for name, (one, other) in best.items()
         }
 
 
-def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUNDS) -> Comparison:
+def compare(case: Case, n_runs: int, *, peers: bool, rounds: int) -> Comparison:
     """Time the cohort, loops, processes and bounds of one case in interleaved rounds."""
     names = ["cohort", "bound, whole", "bound, split"]
-    if choose_engine(torch.device("cpu")) == "kernel":
-        names.append("true bound")
+    names += ["true bound"] * (choose_engine(torch.device("cpu")) == "kernel")
     names += [f"clean loop, {n} threads" for n in THREADS]
+    names += [f"peer, {n} threads" for n in THREADS] * peers
     members = {name: [name] for name in names}
     members["processes"] = [f"process {i}" for i in range(min(n_cores(), n_runs))]
-    if peers:
-        members |= {f"peer, {n} threads": [f"peer, {n} threads"] for n in THREADS}
     with ExitStack() as stack:
         teams = {
             name: stack.enter_context(Team(contenders, case, n_runs))
@@ -138,9 +130,8 @@ def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUND
         return Comparison(case.name, n_runs, rates, gap, memory)
 
 
-def measure_growth(cases: Sequence[Case], n_runs: int, rounds: int = ROUNDS) -> dict[str, Rates]:
-    """Time the cohort alone in several cases, interleaved, and return case name → rates."""
+def measure_growth(cases: Sequence[Case], n_runs: int, rounds: int) -> Rates:
+    """Time the cohort alone in several cases, interleaved, and return the rates by case."""
     with ExitStack() as stack:
-        teams = {case.name: stack.enter_context(Team(["cohort"], case, n_runs)) for case in cases}
-        rates = race(teams, rounds)
-    return {name: Rates({name: rates.by_name[name]}) for name in teams}
+        cohorts = [stack.enter_context(Team(["cohort"], case, n_runs)) for case in cases]
+        return race(dict(zip([case.name for case in cases], cohorts, strict=True)), rounds)

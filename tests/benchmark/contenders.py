@@ -12,20 +12,16 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from attnkit.foundation.process import n_cores, prepare_for_training
 from benchmark.cases import Case
 
 CHECKED_STEPS = 20  # after which the losses of contenders are compared
-
-
-class _Contender(Protocol):
-    def run(self, n_steps: int) -> int:
-        """Take `n_steps` steps, and return the number of model-steps."""
 
 
 class _Cohort:
@@ -45,60 +41,47 @@ class _Cohort:
     def losses(self, n_steps: int) -> dict[str, float]:
         from attnkit.training import train
 
-        n_runs = min(self._n_runs, 5)
-        experiment = self._case.experiment(n_runs, steps=n_steps, evaluate_every=n_steps)
+        experiment = self._case.experiment(min(self._n_runs, 5), steps=n_steps)
         last = train(experiment, "cpu", progress=False).snapshot.history["loss"][-1]
         names = (sharing.value for sharing in experiment.sharing)
         return dict(zip(names, map(float, last), strict=True))
 
 
 def _loop(
-    n_threads: int, index: int | None = None, *, is_peer: bool = False
-) -> Callable[[Case, int], _Contender]:
-    """Return the builder of a clean loop, of one of several processes, or of the peer."""
+    n_threads: int, case: Case, n_runs: int, *, index: int | None = None, is_peer: bool = False
+) -> Any:
+    """Return a clean loop, one of several processes, or the peer, which trains one run."""
+    import torch
 
-    def build(case: Case, n_runs: int) -> _Contender:
-        import torch
+    from benchmark.loop import Loop, PeerTransformer, Transformer
 
-        from benchmark.loop import Loop, PeerTransformer, Transformer
-
-        torch.set_num_threads(n_threads)
-        experiment = case.experiment(1 if is_peer else n_runs)
-        seeds = list(experiment.seeds)
-        if index is not None:
-            seeds = seeds[index :: n_cores()] or seeds
-        make = PeerTransformer if is_peer else Transformer
-        return Loop(experiment, seeds, make, fused=index is not None)
-
-    return build
+    torch.set_num_threads(n_threads)
+    experiment = case.experiment(1 if is_peer else n_runs)
+    seeds = list(experiment.seeds)
+    own = seeds if index is None else seeds[index :: n_cores()] or seeds
+    return Loop(experiment, own, PeerTransformer if is_peer else Transformer, index is not None)
 
 
-def _bound(module: str, name: str, **options: bool) -> Callable[[Case, int], _Contender]:
-    """Return the builder of a class of bounds, which is imported in its process only."""
-
-    def build(case: Case, n_runs: int) -> _Contender:
-        prepare_for_training()
-        bound: _Contender = getattr(import_module(module), name)(case.experiment(n_runs), **options)
-        return bound
-
-    return build
+def _bound(module: str, name: str, case: Case, n_runs: int, **options: bool) -> Any:
+    """Return a bound, whose class is imported in its process only."""
+    prepare_for_training()
+    return getattr(import_module(module), name)(case.experiment(n_runs), **options)
 
 
 THREADS = sorted({1, n_cores()})  # of loops and peers
 
-BUILDERS: dict[str, Callable[[Case, int], _Contender]] = {
+BUILDERS: dict[str, Callable[[Case, int], Any]] = {
     "cohort": _Cohort,
-    "bound, whole": _bound("benchmark.bound", "Bound", split=False),
-    "bound, split": _bound("benchmark.bound", "Bound", split=True),
-    "true bound": _bound("benchmark.true_bound", "TrueBound"),
-    **{f"clean loop, {n} threads": _loop(n) for n in THREADS},
-    **{f"process {index}": _loop(1, index) for index in range(n_cores())},
-    **{f"peer, {n} threads": _loop(n, is_peer=True) for n in THREADS},
+    "bound, whole": partial(_bound, "benchmark.loop", "Bound", split=False),
+    "bound, split": partial(_bound, "benchmark.loop", "Bound", split=True),
+    "true bound": partial(_bound, "benchmark.true_bound", "TrueBound"),
+    **{f"clean loop, {n} threads": partial(_loop, n) for n in THREADS},
+    **{f"process {index}": partial(_loop, 1, index=index) for index in range(n_cores())},
+    **{f"peer, {n} threads": partial(_loop, n, is_peer=True) for n in THREADS},
 }
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """Time and work of one turn."""
 
     seconds: float
@@ -136,8 +119,7 @@ class Team:
 
     def losses(self) -> dict[str, float]:
         """Return the held-out losses of the first seed's runs after `CHECKED_STEPS` steps."""
-        self._pipes[0].send(("losses", CHECKED_STEPS))
-        return dict(self._pipes[0].recv())
+        return dict(self._ask("losses", CHECKED_STEPS)[0])
 
     def memory(self) -> float:
         """Return the peak memory without imports, in MiB, summed over the processes."""
@@ -167,15 +149,13 @@ def _serve(pipe: Connection, name: str, case: Case, n_runs: int) -> None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     memory_before = peak_memory()
-    contender: Any = BUILDERS[name](case, n_runs)
+    contender = BUILDERS[name](case, n_runs)
     contender.run(1)
     pipe.send("ready")
-    while True:
-        try:
+    with suppress(EOFError):
+        while True:
             request, argument = pipe.recv()
-        except EOFError:
-            return
-        if request == "memory":
-            pipe.send(peak_memory() - memory_before)
-        else:
-            pipe.send(getattr(contender, request)(argument))
+            if request == "memory":
+                pipe.send(peak_memory() - memory_before)
+            else:
+                pipe.send(getattr(contender, request)(argument))

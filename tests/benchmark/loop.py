@@ -1,167 +1,131 @@
-"""Baselines that train one model at a time: careful plain PyTorch, and layers of x-transformers.
+"""Baselines that train one model at a time, and the rate of their matrix products alone.
 
 Models of the plain loop start with the parameters of a cohort's run, and all loops train on its
 batches, so that losses can be compared. The batches are drawn in advance, while the cohort's time
 includes drawing them.
+
+The bound computes every product forward and with its two backward products, on prepared tensors.
+Tied roles are projected once, and only answering positions are unembedded. Training skips query
+positions of the last layer that nothing reads, so its rate can be above this bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.process import n_cores
 from attnkit.model.model import SELF_MASK, Model
 from attnkit.tasks import NOTHING
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.variants import Variant
+from attnkit.variants.sharing import ROLES
 
 CPU = torch.device("cpu")
+_RUNS_TOGETHER = 5  # in one call of a split bound
 
 
-class Attention(nn.Module):
-    """Pre-norm residual attention whose tied roles read one `nn.Linear`."""
+def _norm(x: Tensor) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
 
-    mask: Tensor | None
 
-    def __init__(self, experiment: Experiment, sharing: Variant) -> None:
-        super().__init__()
-        size = experiment.size
-        self.size = size
-        self.sharing = Variant(sharing).sharing
-        inner = size.n_heads * size.d_head
-        owned = (role for role in ("Q", "K", "V") if self.sharing.owner(role) == role)
-        self.roles = nn.ModuleDict()
-        for role in owned:
-            self.roles[role] = nn.Linear(size.d_model, inner, bias=False)
-        self.out = nn.Linear(inner, size.d_model, bias=False)
-        mask = SELF_MASK * torch.eye(experiment.task.n_ctx) if size.self_mask else None
-        if mask is not None and size.causal:
-            mask = mask.masked_fill(torch.ones_like(mask).triu(1).bool(), -torch.inf)
-        self.register_buffer("mask", mask)
+class Transformer:
+    """One run, with the initial parameters that it has in a cohort, and its optimiser."""
 
-    def forward(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
-        """Return the residual stream after this layer."""
-        normed = F.rms_norm(x, x.shape[-1:], eps=1e-6)
-        heads = (self.size.n_heads, self.size.d_head)
-        projected = {
-            role: linear(normed).unflatten(-1, heads).transpose(1, 2)  # (b, h, i, d)
-            for role, linear in self.roles.items()
+    def __init__(
+        self, experiment: Experiment, sharing: Variant, seed: int, *, fused: bool = False
+    ) -> None:
+        self.task, self.size = experiment.task, experiment.size
+        self.sharing, self.n_steps = Variant(sharing).sharing, 0
+        settings = {"sharing": (Variant(sharing),), "n_seeds": 1, "first_seed": seed}
+        model = Model(experiment.model_copy(update=settings), [seed], CPU)
+        self.weights = {
+            name: value.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+            for name, value in model.run_parameters(0).items()
         }
-        q, k, v = (projected[self.sharing.owner(role)] for role in ("Q", "K", "V"))
+        parameters = [*self.weights.values(), *self.made_blocks()]
+        rate = experiment.training.learning_rate
+        self.optimiser = torch.optim.Adam(parameters, lr=rate, fused=fused or None)
+
+    def made_blocks(self) -> list[Tensor]:
+        """Prepare the layers, and return the parameters that they have besides the weights."""
+        n_ctx, causal = self.task.n_ctx, self.size.causal
+        self.mask = SELF_MASK * torch.eye(n_ctx) if self.size.self_mask else None
+        if self.mask is not None and causal:
+            self.mask.masked_fill_(torch.ones(n_ctx, n_ctx).triu(1).bool(), -torch.inf)
+        return []
+
+    def blocks(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
+        """Return the residual stream after pre-norm layers whose tied roles are projected once."""
+        weights, owners = self.weights, {role: self.sharing.owner(role) for role in ROLES}
         causal = self.size.causal and self.mask is None
-        z = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=causal)
-        after: Tensor = x + self.out(z.transpose(1, 2).flatten(2))
-        return after
+        for layer in range(self.size.n_layers):
+            normed = _norm(x)
+            projected = {
+                role: (normed @ weights[f"{layer}.W_{role}"])
+                .unflatten(-1, (self.size.n_heads, self.size.d_head))
+                .transpose(1, 2)  # (b, h, i, d)
+                for role in dict.fromkeys(owners.values())
+            }
+            q, k, v = (projected[owners[role]] for role in ROLES)
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=causal)
+            x = x + z.transpose(1, 2).flatten(2) @ weights[f"{layer}.W_O"]
+            if self.size.d_mlp:
+                inner = F.gelu(_norm(x) @ weights[f"{layer}.W_in"])
+                x = x + inner @ weights[f"{layer}.W_out"]
+        return x
 
-
-class Mlp(nn.Module):
-    """Pre-norm residual MLP."""
-
-    def __init__(self, d_model: int, d_mlp: int) -> None:
-        super().__init__()
-        self.up = nn.Linear(d_model, d_mlp, bias=False)
-        self.down = nn.Linear(d_mlp, d_model, bias=False)
-
-    def forward(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
-        """Return the residual stream after this layer."""
-        after: Tensor = x + self.down(F.gelu(self.up(F.rms_norm(x, x.shape[-1:], eps=1e-6))))
-        return after
-
-
-class Transformer(nn.Module):
-    """One run, with the initial parameters that it has in a cohort."""
-
-    def __init__(self, experiment: Experiment, sharing: Variant, seed: int) -> None:
-        super().__init__()
-        task, size = experiment.task, experiment.size
-        self.answers_from = task.answers_from
-        self.embedding = nn.Embedding(task.d_vocab, size.d_model)
-        start = torch.zeros(task.n_ctx, size.d_model)
-        self.positions = nn.Parameter(start) if size.positions == "learned" else None
-        self.blocks: nn.Module = self.make_blocks(experiment, sharing)
-        self.unembedding = nn.Linear(size.d_model, task.n_classes, bias=False)
-        self.load(initial_parameters(experiment, sharing, seed))
-
-    def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
-        """Return the layers between embedding and unembedding."""
-        size = experiment.size
-        blocks: list[nn.Module] = []
-        for _ in range(size.n_layers):
-            blocks.append(Attention(experiment, sharing))
-            if size.d_mlp:
-                blocks.append(Mlp(size.d_model, size.d_mlp))
-        return nn.Sequential(*blocks)
-
-    @torch.no_grad()
-    def load(self, parameters: dict[str, Tensor]) -> None:
-        """Copy the parameters of a run."""
-        self.embedding.weight.copy_(parameters["W_E"])
-        self.unembedding.weight.copy_(parameters["W_U"].T)
-        if self.positions is not None:
-            self.positions.copy_(parameters["W_pos"])
-        self.load_blocks(parameters)
-
-    def load_blocks(self, parameters: dict[str, Tensor]) -> None:
-        """Copy the parameters of the layers between embedding and unembedding."""
-        layer = -1
-        for block in self.blocks.children():
-            if isinstance(block, Attention):
-                layer += 1
-                for role, linear in block.roles.items():
-                    linear.weight.copy_(parameters[f"{layer}.W_{role}"].T)  # type: ignore[operator]
-                block.out.weight.copy_(parameters[f"{layer}.W_O"].T)
-            elif isinstance(block, Mlp):
-                block.up.weight.copy_(parameters[f"{layer}.W_in"].T)
-                block.down.weight.copy_(parameters[f"{layer}.W_out"].T)
-
-    def forward(self, tokens: Int64[Tensor, "b i fields"]) -> Float[Tensor, "b a c"]:
+    def logits(self, tokens: Int64[Tensor, "b i fields"]) -> Float[Tensor, "b a c"]:
         """Return the logits of the answering positions."""
-        x = self.embedding(tokens).sum(2)
-        if self.positions is not None:
-            x = x + self.positions
-        x = self.blocks(x)[:, self.answers_from :]
-        logits: Tensor = self.unembedding(F.rms_norm(x, x.shape[-1:], eps=1e-6))
-        return logits
+        x = F.embedding(tokens, self.weights["W_E"]).sum(2)
+        if self.size.positions == "learned":
+            x = x + self.weights["W_pos"]
+        return _norm(self.blocks(x)[:, self.task.answers_from :]) @ self.weights["W_U"]
+
+    def train_on(self, batches: list[tuple[Tensor, Tensor]], n_steps: int) -> None:
+        """Take so many steps, batch after batch, again and again."""
+        for _ in range(n_steps):
+            tokens, labels = batches[self.n_steps % len(batches)]
+            self.n_steps += 1
+            loss = _loss(self.logits(tokens), labels)
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
 
 
 class PeerTransformer(Transformer):
     """Transformer with layers of x-transformers (lucidrains), which cannot tie roles."""
 
-    def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
-        """Return pre-norm attention and feed-forward layers of the same sizes."""
+    def made_blocks(self) -> list[Tensor]:
+        """Make layers of the same sizes, with their own initial parameters."""
         from x_transformers.x_transformers import AttentionLayers
 
-        size = experiment.size
-        blocks: nn.Module = AttentionLayers(
-            dim=size.d_model,
-            depth=size.n_layers,
-            heads=size.n_heads,
-            attn_dim_head=size.d_head,
-            causal=size.causal,
+        self.layers = AttentionLayers(
+            dim=self.size.d_model,
+            depth=self.size.n_layers,
+            heads=self.size.n_heads,
+            attn_dim_head=self.size.d_head,
+            causal=self.size.causal,
             use_simple_rmsnorm=True,
-            only_attn=not size.d_mlp,
+            only_attn=not self.size.d_mlp,
             attn_flash=True,
-            ff_mult=size.d_mlp / size.d_model,
+            ff_mult=self.size.d_mlp / self.size.d_model,
             ff_no_bias=True,
             verbose=False,
         )
-        return blocks
+        return list(self.layers.parameters())
 
-    def load_blocks(self, parameters: dict[str, Tensor]) -> None:
-        """Keep the initial parameters of x-transformers."""
-
-
-def initial_parameters(experiment: Experiment, sharing: Variant, seed: int) -> dict[str, Tensor]:
-    """Return the initial parameters of one run by name."""
-    settings = {"sharing": (Variant(sharing),), "n_seeds": 1, "first_seed": seed}
-    model = Model(experiment.model_copy(update=settings), [seed], CPU)
-    return {name: value.detach() for name, value in model.run_parameters(0).items()}
+    def blocks(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
+        """Return the residual stream after the layers."""
+        after: Tensor = self.layers(x)
+        return after
 
 
 class Loop:
@@ -171,13 +135,12 @@ class Loop:
         self,
         experiment: Experiment,
         seeds: list[int],
-        make: Callable[[Experiment, Variant, int], Transformer] = Transformer,
-        *,
+        make: Callable[..., Transformer] = Transformer,
         fused: bool = False,
     ) -> None:
-        self._experiment, self._seeds, self._make = experiment, seeds, make
-        self._fused, self._rate = fused, experiment.training.learning_rate
-        self._trainers: dict[tuple[Variant, int], _Trainer] = {}
+        self._experiment, self._seeds = experiment, seeds
+        self._make = partial(make, experiment, fused=fused)
+        self._models: dict[tuple[Variant, int], Transformer] = {}
         self._batches = {seed: _first_batches(experiment, seed, 16) for seed in seeds[:2]}
         self._round = 0
 
@@ -186,10 +149,9 @@ class Loop:
         seed = self._seeds[self._round % len(self._batches)]
         self._round += 1
         for sharing in self._experiment.sharing:
-            if (run := (sharing, seed)) not in self._trainers:
-                model = self._make(self._experiment, sharing, seed)
-                self._trainers[run] = _Trainer(model, self._rate, self._fused)
-            self._trainers[run].train(self._batches[seed], n_steps)
+            if (run := (sharing, seed)) not in self._models:
+                self._models[run] = self._make(sharing, seed)
+            self._models[run].train_on(self._batches[seed], n_steps)
         return n_steps * len(self._experiment.sharing)
 
     def losses(self, n_steps: int) -> dict[str, float]:
@@ -199,31 +161,12 @@ class Loop:
         held_out = held_out_examples(self._experiment, [seed], CPU)
         losses = {}
         for sharing in self._experiment.sharing:
-            trainer = _Trainer(self._make(self._experiment, sharing, seed), self._rate, self._fused)
-            trainer.train(batches, n_steps)
+            model = self._make(sharing, seed)
+            model.train_on(batches, n_steps)
             with torch.no_grad():
-                logits = trainer.model(held_out.tokens[0])
-            losses[sharing.value] = float(_loss(logits, held_out.labels[0]))
+                loss = _loss(model.logits(held_out.tokens[0]), held_out.labels[0])
+            losses[sharing.value] = float(loss)
         return losses
-
-
-class _Trainer:
-    """One model with its optimiser."""
-
-    def __init__(self, model: Transformer, learning_rate: float, fused: bool) -> None:
-        self.model = model
-        options: dict[str, Any] = {"fused": True} if fused else {}
-        self._optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, **options)
-        self._step = 0
-
-    def train(self, batches: list[tuple[Tensor, Tensor]], n_steps: int) -> None:
-        for _ in range(n_steps):
-            tokens, labels = batches[self._step % len(batches)]
-            self._step += 1
-            loss = _loss(self.model(tokens), labels)
-            self._optimiser.zero_grad()
-            loss.backward()
-            self._optimiser.step()
 
 
 def _loss(logits: Float[Tensor, "b a c"], labels: Int64[Tensor, "b a"]) -> Tensor:
@@ -235,3 +178,52 @@ def _first_batches(experiment: Experiment, seed: int, n_steps: int) -> list[tupl
     data = TrainingData(experiment, [seed], CPU)
     batches = (data.next() for _ in range(n_steps))
     return [(tokens[0].contiguous(), labels[0].contiguous()) for tokens, labels in batches]
+
+
+def _operands(experiment: Experiment, n_seeds: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return both factors and the upstream gradient of each product of a step of all sharings."""
+    size, task = experiment.size, experiment.task
+    n_batch = experiment.training.batch_size
+    n_runs, inner = n_seeds * len(experiment.sharing), size.n_heads * size.d_head
+    n_tokens, n_matrices = n_batch * task.n_ctx, n_runs * n_batch * size.n_heads
+    n_answers = n_batch * (task.n_ctx - task.answers_from)
+    shapes = []
+    for role in ROLES:
+        n_owners = sum(variant.sharing.owner(role) == role for variant in experiment.sharing)
+        shapes += [(n_seeds * n_owners, n_tokens, size.d_model, inner)] * bool(n_owners)
+    shapes += [(n_matrices, task.n_ctx, size.d_head, task.n_ctx)]  # scores
+    shapes += [(n_matrices, task.n_ctx, task.n_ctx, size.d_head)]  # pattern @ v
+    shapes += [(n_runs, n_tokens, inner, size.d_model)]
+    if size.d_mlp:
+        shapes += [(n_runs, n_tokens, size.d_model, size.d_mlp)]
+        shapes += [(n_runs, n_tokens, size.d_mlp, size.d_model)]
+    shapes = shapes * size.n_layers + [(n_runs, n_answers, size.d_model, task.n_classes)]
+    return [
+        (torch.randn(n, i, k), torch.randn(n, k, j), torch.randn(n, i, j)) for n, i, k, j in shapes
+    ]
+
+
+class Bound:
+    """Matmul-only bound: all runs on all cores, or split, a few runs on one core at a time."""
+
+    def __init__(self, experiment: Experiment, *, split: bool) -> None:
+        self._n_runs, all_seeds = experiment.n_runs, experiment.n_seeds
+        n_seeds = max(1, _RUNS_TOGETHER // len(experiment.sharing)) if split else all_seeds
+        firsts = range(0, all_seeds, n_seeds)
+        self._groups = [_operands(experiment, min(n_seeds, all_seeds - first)) for first in firsts]
+        n_workers, n_threads = (n_cores(), 1) if split else (1, n_cores())
+        self._pool = ThreadPoolExecutor(
+            n_workers, initializer=torch.set_num_threads, initargs=(n_threads,)
+        )
+
+    def run(self, n_steps: int) -> int:
+        """Compute `n_steps` steps, and return the number of model-steps."""
+
+        def compute(group: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+            for left, right, upstream in group:
+                torch.bmm(left, right)
+                torch.bmm(upstream, right.transpose(1, 2))
+                torch.bmm(left.transpose(1, 2), upstream)
+
+        list(self._pool.map(compute, self._groups * n_steps))
+        return n_steps * self._n_runs

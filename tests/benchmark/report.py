@@ -13,13 +13,14 @@ from statistics import median
 from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from attnkit.foundation.machine import processor_name
 from attnkit.foundation.process import n_cores
 from attnkit.tasks import TASKS
-from benchmark.cases import CASES, N_RUNS
-from benchmark.compare import ROUNDS, Comparison, Rates, compare, measure_growth
-from benchmark.parts import Parts, measure_parts
-from benchmark.supply import measure_supply
+from benchmark.cases import CASES
+from benchmark.compare import Comparison, Rates, compare, measure_growth
+from benchmark.parts import Parts, measure_parts, measure_supply
 
 if TYPE_CHECKING:
     from benchmark.live import LiveRates
@@ -31,12 +32,11 @@ _LENGTHS = (8, 16, 32, 64)
 
 @dataclass
 class Report:
-    """All results of one run of the benchmark."""
+    """All results of one run of the benchmark; growth by what grows, supply by task."""
 
     machine: dict[str, Any]
     comparisons: list[Comparison] = field(default_factory=list)
-    widths: dict[str, Rates] = field(default_factory=dict)
-    lengths: dict[str, Rates] = field(default_factory=dict)
+    growth: dict[str, Rates] = field(default_factory=dict)
     supply: dict[str, Rates] = field(default_factory=dict)
     parts: list[Parts] = field(default_factory=list)
     live: LiveRates | None = None
@@ -44,16 +44,22 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all rates (model-steps per second, one per round) and ratios, for JSON."""
-        comparisons: list[dict[str, Any]] = []
-        for c in self.comparisons:
-            ratios = {name: one and one.median for name, one in c.ratios.items()}
-            told = {"case": c.case, "runs": c.n_runs, "rates": c.rates.by_name, **ratios}
-            comparisons.append({**told, "loss_gap": c.loss_gap, "memory_mib": c.memory})
-        sizes = {**self.widths, **self.lengths}
-        data: dict[str, Any] = {"machine": self.machine, "comparisons": comparisons}
-        data["growth"] = {name: rates.by_name[name] for name, rates in sizes.items()}
-        data["parts"] = [asdict(parts) for parts in self.parts]
-        data["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
+        comparisons = [
+            {"case": c.case, "runs": c.n_runs, "rates": c.rates.by_name}
+            | {name: one and one.median for name, one in c.ratios.items()}
+            | {"loss_gap": c.loss_gap, "memory_mib": c.memory}
+            for c in self.comparisons
+        ]
+        grown = {
+            name: each for rates in self.growth.values() for name, each in rates.by_name.items()
+        }
+        data: dict[str, Any] = {
+            "machine": self.machine,
+            "comparisons": comparisons,
+            "growth": grown,
+            "parts": [*map(asdict, self.parts)],
+            "supply": {task: rates.by_name for task, rates in self.supply.items()},
+        }
         if self.live:
             data["live"] = {
                 "rates": self.live.rates.by_name,
@@ -70,7 +76,7 @@ class Report:
             f"{m['system']}, Python {m['python']}, torch {m['torch']}. Rates in model-steps per "
             "second; ratios are medians over interleaved rounds (smallest–largest).",
             _comparison_table(self.comparisons) if self.comparisons else "",
-            _growth_lines(self.comparisons, self.widths, self.lengths),
+            "\n".join([*_scaling_lines(self.comparisons), *_growth_lines(self.growth)]),
             _parts_table(self.parts) if self.parts else "",
             _supply_line(self.supply) if self.supply else "",
             _live_lines(self.live) if self.live else "",
@@ -80,28 +86,29 @@ class Report:
 
 def run(
     *,
-    names: Sequence[str] = tuple(CASES),
-    n_runs: Sequence[int] = N_RUNS,
-    peers: bool = False,
-    growth: bool = True,
-    supply: bool = True,
-    live: bool = True,
-    rounds: int = ROUNDS,
-    say: Callable[[str], None] = lambda text: None,
+    names: Sequence[str],
+    n_runs: Sequence[int],
+    peers: bool,
+    growth: bool,
+    supply: bool,
+    live: bool,
+    rounds: int,
+    say: Callable[[str], None],
 ) -> Report:
     """Run the benchmark, and say every result at once; Ctrl-C ends it with the results so far."""
     report = Report(describe_machine())
     try:
         for name, n in product(names, n_runs):
             report.comparisons.append(compare(CASES[name], n, peers=peers, rounds=rounds))
-            say(_line(report.comparisons[-1]))
+            say(_comparison_table(report.comparisons[-1:]))
         if growth:
             base = CASES["phonebook"]
-            widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
-            report.widths = measure_growth(widths, _GROWTH_RUNS, rounds)
-            lengths = [base.resized(n_entries=length // 2) for length in _LENGTHS]
-            report.lengths = measure_growth(lengths, _GROWTH_RUNS, rounds)
-            say(_growth_lines([], report.widths, report.lengths))
+            for dimension, cases in {
+                "width": [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS],
+                "length": [base.resized(n_entries=length // 2) for length in _LENGTHS],
+            }.items():
+                report.growth[dimension] = measure_growth(cases, _GROWTH_RUNS, rounds)
+            say("\n".join(_growth_lines(report.growth)))
             report.parts = [measure_parts(CASES[name]) for name in names]
             say(_parts_table(report.parts))
         for task in TASKS if supply else ():
@@ -120,20 +127,8 @@ def run(
     return report
 
 
-def _line(c: Comparison) -> str:
-    ratios = c.ratios
-    peer = f", {ratios['over_peer']} × x-transformers" if ratios["over_peer"] else ""
-    return (
-        f"{c.case}, {c.n_runs} runs: {c.rates.median('cohort'):.0f}/s, {ratios['of_bound']} of the "
-        f"bound, {ratios['over_clean_loop']} × clean loop, {ratios['over_processes']} × "
-        f"processes{peer}, losses within {c.loss_gap:.0e}"
-    )
-
-
 def describe_machine() -> dict[str, Any]:
     """Return the machine and the versions on which the benchmark runs."""
-    import torch
-
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": processor_name(),
@@ -147,8 +142,10 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _table(*rows: Sequence[str]) -> str:
+    """Return a table, whose first row is its head."""
+    head, *others = ("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
@@ -157,50 +154,45 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
         "of_true_bound": "of the true bound",
         "over_clean_loop": "× clean loop",
         "over_processes": "× processes",
-        "over_peer": "× x-transformers",
     }
-    if not any(c.ratios["over_peer"] for c in comparisons):
-        del columns["over_peer"]
-    lines = [_row(["case", "runs", "rate", *columns.values()]), "|" + "---|" * (len(columns) + 3)]
-    for c in comparisons:
-        row = [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
-        lines.append(_row([*row, *(str(c.ratios[name] or "") for name in columns)]))
+    if any(c.ratios["over_peer"] for c in comparisons):
+        columns["over_peer"] = "× x-transformers"
+    rows = [
+        [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
+        + [str(c.ratios[name] or "") for name in columns]
+        for c in comparisons
+    ]
     gap = max(c.loss_gap for c in comparisons)
     told = f"Held-out losses of cohort, clean loop and processes agree within {gap:.0e} (relative)."
-    return "\n".join([*lines, "", told])
+    return f"{_table(['case', 'runs', 'rate', *columns.values()], *rows)}\n\n{told}"
 
 
-def _growth_lines(
-    comparisons: Sequence[Comparison], widths: dict[str, Rates], lengths: dict[str, Rates]
-) -> str:
-    lines = []
+def _scaling_lines(comparisons: Sequence[Comparison]) -> list[str]:
     by_size = {(c.case, c.n_runs): c for c in comparisons}
-    for name in dict.fromkeys(c.case for c in comparisons):
-        few, many = by_size.get((name, 15)), by_size.get((name, 60))
-        if few and many:
-            time = few.rates.median("cohort") / many.rates.median("cohort")
-            lines.append(
-                f"- {name}: time per model-step at 60 runs {time:.2f} × that at 15; peak memory "
-                f"{few.memory:.0f} MiB at 15, {many.memory:.0f} MiB at 60."
-            )
-    for dimension, rates_by_name in (("width", widths), ("length", lengths)):
-        if rates_by_name:
-            each = ", ".join(
-                f"{name.partition(' ')[2]}: {1e6 / rates.median(name):.0f} µs"
-                for name, rates in rates_by_name.items()
-            )
-            lines.append(f"- Time per model-step by {dimension}: {each}.")
-    return "\n".join(lines)
+    pairs = [(c, by_size.get((c.case, 60))) for c in comparisons if c.n_runs == 15]
+    return [
+        f"- {few.case}: time per model-step at 60 runs "
+        f"{few.rates.median('cohort') / many.rates.median('cohort'):.2f} × that at 15; peak memory "
+        f"{few.memory:.0f} MiB at 15, {many.memory:.0f} MiB at 60."
+        for few, many in pairs
+        if many
+    ]
+
+
+def _growth_lines(growth: dict[str, Rates]) -> list[str]:
+    lines = []
+    for dimension, rates in growth.items():
+        times = {name.partition(" ")[2]: 1e6 / rates.median(name) for name in rates.by_name}
+        each = ", ".join(f"{size}: {time:.0f} µs" for size, time in times.items())
+        lines.append(f"- Time per model-step by {dimension}: {each}.")
+    return lines
 
 
 def _parts_table(cases: Sequence[Parts]) -> str:
     names = [*cases[0].per_step, *cases[0].others]
-    lines = [_row(["µs of one thread for each run", *names])]
-    lines += ["|" + "---|" * (len(names) + 1)]
-    for parts in cases:
-        times = {**parts.per_step, **parts.others}
-        lines += [_row([parts.case, *(f"{times[name]:,.0f}" for name in names)])]
-    return "\n".join(lines)
+    times = [(parts.case, {**parts.per_step, **parts.others}) for parts in cases]
+    rows = [[case, *(f"{by_name[name]:,.0f}" for name in names)] for case, by_name in times]
+    return _table(["µs of one thread for each run", *names], *rows)
 
 
 def _supply_line(supply: dict[str, Rates]) -> str:
@@ -209,9 +201,8 @@ def _supply_line(supply: dict[str, Rates]) -> str:
 
 
 def _live_lines(live: LiveRates) -> str:
-    from benchmark.live import N_WATCHING
-
-    ratios = ", ".join(f"{n} watching {live.of_headless(n)}" for n in N_WATCHING)
+    watching = [name for name in live.rates.by_name if name != "headless"]
+    ratios = ", ".join(f"{name} {live.rates.ratio(name, 'headless')}" for name in watching)
     watched, headless = median(live.click_to_solved), median(live.headless_to_solved)
     return (
         f"- Live over headless, the default experiment: {ratios}; headless "

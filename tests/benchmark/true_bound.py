@@ -37,37 +37,33 @@ def needed_products(description: Description, n_batch: int) -> Counter[Shape]:
     n_together = int(run["n_together"])
     n_chunks = round(n_batch / n_together) or 1
 
+    def count(number: int, *shapes: Shape) -> None:
+        for shape in shapes:
+            counts[shape] += number
+
     def count_linear(index: int, n_rows: int) -> None:
         matrix = description.matrices[index]
-        if matrix["weight"] == NONE:
-            return
-        n_in, n_out = int(matrix["n_in"]), int(matrix["n_out"])
-        for shape in ((n_rows, n_in, n_out), (n_in, n_rows, n_out), (n_rows, n_out, n_in)):
-            counts[shape] += n_chunks
+        if matrix["weight"] != NONE:
+            i, j = int(matrix["n_in"]), int(matrix["n_out"])
+            count(n_chunks, (n_rows, i, j), (i, n_rows, j), (n_rows, j, i))
 
     for layer in description.layers:
         n_queries, n_keys = int(layer["n_queries"]), int(layer["n_keys"])
-        query_rows, key_rows = n_together * n_queries, n_together * n_keys
-        for name, is_computed, n_rows in (
-            ("W_Q", layer["projects_Q"], query_rows),
-            ("W_K", True, key_rows),
-            ("W_V", layer["projects_V"], key_rows),
-            ("W_O", True, query_rows),
-            ("W_in", layer["W_in"] != NONE, query_rows),
-            ("W_out", layer["W_out"] != NONE, query_rows),
-        ):
-            if is_computed:
-                count_linear(layer[name], n_rows)
-        d_k, d_v = int(layer["d_k"]), int(layer["d_v"])
-        block = BLOCK if layer["causal"] else n_queries
+        for names, rows in (("QO", n_queries), ("KV", n_keys)):
+            for name in names:
+                if name not in "QV" or layer[f"projects_{name}"]:
+                    count_linear(layer[f"W_{name}"], n_together * rows)
+        for name in ("W_in", "W_out"):
+            if layer[name] != NONE:
+                count_linear(layer[name], n_together * n_queries)
+        d_k, d_v, causal = int(layer["d_k"]), int(layer["d_v"]), bool(layer["causal"])
+        block = BLOCK if causal else n_queries
         for first in range(0, n_queries, block):
             n = min(block, n_queries - first)
-            n_seen = min(int(layer["position"]) + first + n, n_keys) if layer["causal"] else n_keys
-            for shape in (
-                *((n, d_k, n_seen), (n, n_seen, d_v), (n, d_v, n_seen)),
-                *((n_seen, n, d_v), (n_seen, n, d_k), (n, n_seen, d_k)),
-            ):
-                counts[shape] += n_batch * int(layer["n_heads"])
+            n_seen = min(int(layer["position"]) + first + n, n_keys) if causal else n_keys
+            forward = (n, d_k, n_seen), (n, n_seen, d_v)
+            backward = (n, d_v, n_seen), (n_seen, n, d_v), (n_seen, n, d_k), (n, n_seen, d_k)
+            count(n_batch * int(layer["n_heads"]), *forward, *backward)
     count_linear(run["W_U"], n_together * int(run["n_ctx"] - run["answers_from"]))
     return counts
 
@@ -90,12 +86,13 @@ class TrueBound:
 
     def run(self, n_steps: int) -> int:
         """Compute `n_steps` steps, and return the number of model-steps."""
-        list(self._pool.map(self._one_seed, range(n_steps * self._n_seeds)))
-        return n_steps * self._n_runs
 
-    def _one_seed(self, _: int) -> None:
-        for compute in self._products:
-            compute()
+        def one_seed(_: int) -> None:
+            for compute in self._products:
+                compute()
+
+        list(self._pool.map(one_seed, range(n_steps * self._n_seeds)))
+        return n_steps * self._n_runs
 
 
 def _faster_product(shape: Shape, count: int) -> Callable[[], Any]:
@@ -110,23 +107,20 @@ def _faster_product(shape: Shape, count: int) -> Callable[[], Any]:
         for _ in range(n):
             torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
 
-    best = min((by_kernel, by_mkl), key=lambda way: _seconds(way, (i, j)))
+    def time_of(way: Callable[[np.ndarray, int], None]) -> float:
+        """Return the time of one product, the shortest of several measurements."""
+        out = np.empty((i, j), np.float32)
+        way(out, 1)
+        turns, n = [(0.0, 1)], 1
+        while turns[-1][0] < _TRIED_SECONDS:
+            started = time.perf_counter()
+            way(out, n)
+            turns.append((time.perf_counter() - started, n))
+            n *= 2
+        return min(seconds / n for seconds, n in turns[1:])
+
+    best = min((by_kernel, by_mkl), key=time_of)
     return lambda: best(np.empty((i, j), np.float32))
-
-
-def _seconds(way: Callable[[np.ndarray, int], None], shape: tuple[int, int]) -> float:
-    """Return the time of one product, the shortest of several measurements."""
-    out, n = np.empty(shape, np.float32), 1
-    way(out, 1)
-    least = float("inf")
-    while True:
-        started = time.perf_counter()
-        way(out, n)
-        seconds = time.perf_counter() - started
-        least = min(least, seconds / n)
-        if seconds > _TRIED_SECONDS:
-            return least
-        n *= 2
 
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]

@@ -70,14 +70,19 @@ export function layoutFaults({ measuresInView }) {
       if (other.at.top > one.at.bottom) break;
       if (one.parent === other.parent || one.floating !== other.floating) continue;
       if (one.parent.contains(other.parent) || other.parent.contains(one.parent)) continue;
-      const across = Math.min(one.at.right, other.at.right) - Math.max(one.at.left, other.at.left);
-      const down = Math.min(one.at.bottom, other.at.bottom) - Math.max(one.at.top, other.at.top);
-      // The box of a line is higher than its letters, and that of a turned line wider.
-      const drawn = one.inSvg && other.inSvg, high = Math.min(one.at.bottom - one.at.top, other.at.bottom - other.at.top);
-      const zoom = one.parent.currentCSSZoom ?? 1;
       const turned = [one, other].every(({ parent }) => parent.getAttribute("transform")?.includes("rotate"));
-      const wide = Math.min(one.at.right - one.at.left, other.at.right - other.at.left);
-      if (down / zoom > Math.max(5, drawn ? 0.35 * high : 0) && across > Math.max(drawn ? 5 : 3, turned ? 0.45 * wide : 0)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
+      // Turned texts are compared in the frame of the first one, where both lie straight.
+      const [a, b] = turned ? [one, other].map(({ parent }) => {
+        const { x, y, width, height } = parent.getBBox();
+        const at = new DOMPoint(x, y).matrixTransform(one.parent.getScreenCTM().inverse().multiply(parent.getScreenCTM()));
+        return { left: at.x, top: at.y, right: at.x + width, bottom: at.y + height };
+      }) : [one.at, other.at];
+      const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      // The box of a line is higher than its letters, and that of a turned line wider.
+      const drawn = one.inSvg && other.inSvg, high = Math.min(a.bottom - a.top, b.bottom - b.top);
+      const zoom = one.parent.currentCSSZoom ?? 1;
+      if (down / zoom > Math.max(5, drawn ? 0.35 * high : 0) && across > (drawn ? 5 : 3)) faults.push(`text over text: ${describe(one.parent)} and ${describe(other.parent)}`);
     }
   });
 
@@ -132,8 +137,6 @@ export function layoutFaults({ measuresInView }) {
     if (!parts.length) faults.push("there is no board");
     if (outside.length) faults.push(`a measure out of view, down to ${Math.round(Math.max(...outside.map((node) => node.getBoundingClientRect().bottom)))} px: ${describe(outside.at(-1))}`);
   }
-
-  // 7. Narrow columns stand in two bands where the window is high enough.
 
   // 7. The buttons that are fixed at the end of a phone's window take one row.
   const buttons = [...document.querySelectorAll(":is(.st-key-train, .st-key-pause, .st-key-step, .st-key-stop, .st-key-reset, .st-key-new_seeds) button")].filter((node) => shown(node) && node.clientWidth > 1);

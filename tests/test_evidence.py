@@ -1,0 +1,663 @@
+"""Evidence in words, in figures and in the report: they tell the seeds as they are."""
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from html import unescape
+from html.parser import HTMLParser
+from itertools import pairwise, product
+from math import inf, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from plotted import accepted
+from small_claims import TINY, MadeUp, about, made_up, small_claim
+
+from attnkit.claims import CLAIMS, Verdict
+from attnkit.claims.base import SCHEDULES, arm
+from attnkit.claims.statements import Statement, better, no_worse, worse
+from attnkit.evidence.listing import readable, to_markdown
+from attnkit.evidence.presentation import (
+    ClaimInWords,
+    cache_in_words,
+    claims_in_words,
+    disagreement,
+    score_in_words,
+)
+from attnkit.evidence.provenance import seen_in_words
+from attnkit.evidence.question import Answer, Numbers, Reply, Topic
+from attnkit.evidence.questions import QUESTIONS, WHY, answers_in_markdown
+from attnkit.evidence.record import Curve, Records, load_shipped
+from attnkit.evidence.tuning import Tried, Tuned
+from attnkit.evidence.values import values_in_words
+from attnkit.evidence.verdict import RULE, judge_statement
+from attnkit.evidence.words import (
+    finding_in_words,
+    found_in_words,
+    main_statement,
+    rises_in_words,
+    statements_table,
+)
+from attnkit.figures.differences import describe_differences, plot_differences
+from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.figures.evidence_report import to_html
+from attnkit.figures.learning import describe_learning, plot_learning
+from attnkit.foundation.words import capitalised
+from attnkit.training.statistics import mean_interval, median_interval
+from attnkit.training.summary import fixed
+from attnkit.ui.claims.rerun_area import guess_in_words
+from attnkit.variants.palette import COLORS
+from attnkit.variants.sharing import Sharing
+
+HELD, FAILED, UNDECIDED = Verdict
+QKV, Q_K = np.array([[90, 92, 94, 96, 98, 100, 100], [50, 51, 52, 53, 54, 55, 96]]) / 100
+LOSS_QKV, LOSS_Q_K = np.linspace(0.2, 0.32, 7), np.array([0.9, 0.8] * 4)[:7]
+
+CLAIM = small_claim(
+    arms=(arm("QKV", task="dual_role"), arm("Q=K", task="dual_role")),
+    statements=(
+        worse("Q=K", "QKV"),
+        better("QKV", "Q=K", 0.3, measure="loss"),
+        Statement("QKV is good", "QKV is not good", "QKV", measure="loss", low=-1, high=0.5),
+    ),
+    n_seeds=7,
+)
+
+
+def made(claim=CLAIM, only=("QKV", "Q=K"), accuracy=Q_K, loss=LOSS_Q_K):
+    """Return evidence that nobody trained, with other values of Q=K."""
+    scores = {
+        "QKV": {"accuracy": QKV[None], "loss": LOSS_QKV[None]},
+        "Q=K": {"accuracy": accuracy[None], "loss": loss[None]},
+    }
+    tuned, scores = {name: Tuned(0.005) for name in scores}, {name: scores[name] for name in only}
+    evidence = made_up(CLAIM, MadeUp(), first_seed=3)
+    return replace(evidence, claim=claim, scores=scores, tuned=tuned)
+
+
+def texts_of(figure):
+    """Return the labels of the lines of a figure of learning, in one line each."""
+    labels = [one for one in figure["layout"]["annotations"] if one.get("showarrow", True)]
+    return [one["text"].replace("<br>", " ") for one in labels]
+
+
+def names_in(figure):
+    """Return the names beside the rows."""
+    return figure["layout"]["yaxis"]["ticktext"]
+
+
+def marks(figure):
+    """Return the traces of seeds and those of means."""
+    seeds = [trace for trace in figure["data"] if trace["marker"]["size"] <= 10]
+    return seeds, [trace for trace in figure["data"] if trace not in seeds]
+
+
+LONG = {**TINY, "up_to": 8}
+MARRIED = {**TINY, "task": "mutual", "n_entries": 6}
+SLOW = small_claim(
+    arms=(arm("Q=K", **LONG), arm("QKV", **LONG)),
+    statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=8),),
+)
+
+
+def test_a_row_is_an_arm_with_its_seeds_their_average_and_interval():
+    """In the order of the claim, though the record has another; the mean of losses alone."""
+    figure, told = plot_evidence(made(only=("Q=K", "QKV"))), describe_evidence(made())
+    assert [name.partition("<br>")[0] for name in names_in(figure)] == ["QKV", "Q=K"]
+    assert "4 of 7" in names_in(figure)[0]
+    assert "QKV: median 96% [90% to 100%], 7 seeds" in told
+    seeds, means = marks(figure)
+    for place, (trace, mark, values) in enumerate(zip(seeds, means, (QKV, Q_K), strict=True)):
+        np.testing.assert_allclose(trace["x"], 100 * values)
+        assert np.all(np.abs(np.array(trace["y"]) - place) < 0.5)
+        interval = median_interval(100 * values)
+        (x,), bar = mark["x"], mark["error_x"]
+        assert x == pytest.approx(float(interval.mean))
+        assert x - bar["arrayminus"][0] == pytest.approx(max(0, float(interval.low)))
+        assert x + bar["array"][0] == pytest.approx(min(100, float(interval.high)))
+    colors = [mark["marker"]["color"] for mark in means]
+    assert colors == [COLORS[Sharing.QKV], COLORS[Sharing.Q_K]]
+    assert seeds[1]["hovertext"][0].split("<br>")[:2] == ["Q=K", "seed 3: 50%"]
+    assert "0.005" in seeds[1]["hovertext"][0]
+    chance = 100 * CLAIM.arms[0].experiment.task.chance
+    assert f"{chance:.3g}%" in figure["layout"]["annotations"][0]["text"]
+    loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis, without chance
+    assert loss["layout"]["annotations"] == []
+    assert marks(loss)[0][0]["x"] == pytest.approx(LOSS_QKV)
+    assert marks(loss)[1][0]["x"] == pytest.approx([float(mean_interval(LOSS_QKV).mean)])
+    assert "QKV: mean 0.260 nats [" in describe_evidence(made(), "loss")
+
+
+def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():
+    """A measure that an arm has not, and of a run that goes on: an arm, all seeds, all but one."""
+    lost, nothing = np.array([np.nan, 0.5, np.nan, *[0.5] * 4]), np.full(7, np.nan)
+    evidence = made(accuracy=lost, loss=lost)
+    figure = plot_evidence(evidence)
+    seeds, _ = marks(figure)
+    assert names_in(figure)[1] == "Q=K<br>2 diverged"
+    assert seeds[1]["x"] == [50.0] * 5
+    assert "seed 4:" in seeds[1]["hovertext"][0]
+    assert "2 diverged" in describe_evidence(evidence)
+    assert "diverged with 2 of 7" in describe_differences(evidence)
+    hostile = arm("K=V", "<b>bold</b>", task="dual_role")  # Plotly reads some tags in its texts
+    claim = replace(CLAIM, arms=(*CLAIM.arms, hostile))
+    named = replace(made(claim), scores={"<b>bold</b>": {"accuracy": QKV[None]}})
+    assert names_in(plot_evidence(named))[0].startswith("&lt;b&gt;bold&lt;/b&gt;<br>")
+    for plot in (plot_evidence, plot_differences):
+        for values in (nothing, np.array([0.5, *nothing[1:]])):
+            figure = accepted(plot(made(accuracy=values, loss=values)))
+            assert not any(np.isnan(trace["x"]).any() for trace in figure["data"])
+        accepted(plot(made(only=())))
+
+
+def test_differences_are_those_of_the_pairs_beside_the_region_of_the_statement():
+    """Filled where it holds. An open side ends where the axis does, which has the own unit."""
+    figure = plot_differences(made())
+    seeds, means = marks(figure)
+    expected = 100 * (Q_K - QKV)
+    np.testing.assert_allclose(seeds[0]["x"], expected)
+    assert seeds[0]["marker"]["symbol"] == ["circle"] * 6 + ["circle-open"]
+    assert means[0]["x"][0] == pytest.approx(np.median(expected))
+    layout = figure["layout"]
+    heading = layout["annotations"][0]["text"].replace("<br>", " ")
+    for told in (heading, describe_differences(made())):
+        assert CLAIM.statements[0].text in told
+        assert "worse with 6 of 7 seeds" in told
+    assert "held" in describe_differences(made())
+    assert layout["xaxis2"]["title"]["text"].endswith("in nats")
+    regions = [shape for shape in layout["shapes"] if shape["type"] == "rect"][1::2]
+    low, _ = layout["xaxis2"]["range"]
+    ends = [(layout["xaxis"]["range"][0], -5), (low, -0.3), (-1, 0.5)]
+    assert [(one["x0"], one["x1"]) for one in regions] == [pytest.approx(end) for end in ends]
+
+
+def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
+    """Arms stand at the steps at which they are read; differences of steps are in doublings."""
+    evidence = made_up(SLOW)
+    for name, values in (("Q=K", [np.inf] * 5 + [5.0] * 12), ("QKV", [3.0] * 17)):
+        evidence.scores[name]["steps_to_solve"] = np.tile(values, (4, 1))
+    figure, differences = accepted(plot_evidence(evidence)), accepted(plot_differences(evidence))
+    assert names_in(figure)[0] == "Q=K<br>48 steps<br>5 unsolved"
+    assert "median 32 steps, 12 seeds, 5 unsolved" in describe_evidence(evidence)
+    (pairs,), medians = marks(differences)
+    assert medians[0]["x"] == [2.0]
+    assert pairs["marker"]["symbol"].count("triangle-right") == 5
+    assert pairs["hovertext"][0].endswith("+∞ doublings")
+
+
+def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
+    """Arms that nothing long is compared with are left out; without long arms there is none."""
+    figure = plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5)))
+    assert texts_of(figure) == ["QKV", *(f"Q=K, 96 steps, {one} rate" for one in SCHEDULES)]
+    assert plot_learning(made_up(small_claim(), MadeUp(QKV=1.0, Q_K=1.0))) is None
+    given = {**MARRIED, "up_to": 8, "steps": 9}
+    married = (arm(text, f"{text}, married", **given) for text in ("Q=K", "QKV"))
+    statements = (worse("Q=K", "QKV", at=8), worse("Q=K, married", "QKV, married", at=8))
+    evidence = made_up(small_claim(arms=(*SLOW.arms, *married), statements=statements))
+    layout = plot_learning(evidence)["layout"]
+    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
+    assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]  # base steps
+    assert "Q=K, married: mean accuracy" in describe_learning(evidence)
+    figure = plot_learning(made_up(SLOW, MadeUp(QKV=1.0, Q_K=[0.1, 0.4, 0.5, 0.9])))
+    assert figure["layout"]["xaxis"]["type"] == "log"
+    first = next(trace for trace in figure["data"] if trace["mode"] == "markers")
+    assert first["x"] == [6, 12, 24, 48]
+    assert first["y"] == pytest.approx([10, 40, 50, 90])
+
+
+def test_learning_on_text_is_a_loss_to_beat_and_the_course_is_of_one_statement():
+    """Arms that it does not compare, other tasks and confirming arms are left out of a course."""
+    text = {"task": "language", "steps": 8, "up_to": 4}
+    claim = small_claim(
+        arms=(arm("K=V", **text), arm("QKV", **text)),
+        statements=(no_worse("K=V", "QKV", measure="loss", at=4),),
+    )
+    evidence = made_up(claim, MadeUp(QKV=-1.0, K_V=[-2.0, -1.5, -1.2]))
+    shapes = plot_learning(evidence)["layout"]["shapes"]
+    to_beat = claim.arms[0].experiment.task.loss_to_beat
+    assert [one["y0"] for one in shapes if one["y0"] == one["y1"]] == [to_beat]
+    told = describe_learning(evidence)
+    for loss, steps in ((3.0, 8), (2.5, 16), (2.2, 32)):
+        assert f"{loss:.2f} nats after {steps} steps" in told
+    arms = (*small_claim().arms, arm("Q=K", "Q=K, married", **MARRIED))
+    statements = (worse("Q=K", "QKV", unable=True), worse("Q=K, married", "QKV"))
+    evidence = made_up(small_claim(arms=arms, statements=statements), MadeUp(QKV=1.0, Q_K=0.5))
+    assert texts_of(plot_learning(evidence, statements[0])) == ["Q=K", "QKV"]
+    assert "96 steps" not in describe_learning(evidence, statements[0])
+    assert plot_learning(replace(evidence, curves={}), statements[0]) is None  # an older record
+
+
+def tuned(evidence):
+    """Return evidence with learning rates of which one diverged."""
+    tried = (Tried(0.005, "constant", 3, 0, np.nan), Tried(0.01, "constant", 10, 0, 0.9))
+    rates = {name: Tuned(0.01, "constant", tried=tried) for name in evidence.scores}
+    return replace(evidence, tuned=rates, version="0.1.0")
+
+
+def told_of(claim, **options):
+    """Return evidence that nobody trained."""
+    return tuned(made_up(claim, MadeUp(QKV=0.99, Q_K=0.5), **options))
+
+
+class Reader(HTMLParser):
+    """The tags of a page, those that are still open, its text, and the data of its figures."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.scripts, self._texts = [], [], [], []
+        self.feed(html)
+        self.close()
+        self.text = " ".join(" ".join(self._texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        """Keep a tag, open until it is closed."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "br", "link", "img", "input", "hr"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        """Hold it against the tag that was opened last."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        """Keep what is read, and the data of figures."""
+        if "style" not in self.open:
+            (self.scripts if self.open[-1:] == ["script"] else self._texts).append(data)
+
+
+def reader_of(*evidence):
+    """Return what a page of some claims is made of."""
+    return Reader(to_html(Records.of(evidence)))
+
+
+@cache
+def page():
+    """Return the records of all claims, their page, and what it is made of."""
+    records = Records.of(map(tuned, load_shipped().values()))
+    html = to_html(records)
+    return records, html, Reader(html)
+
+
+def test_the_page_is_whole_can_be_heard_and_needs_nothing_else():
+    """Every tag is closed, every claim has an id and links lead to them; nothing is loaded."""
+    _, html, read = page()
+    kinds, ids = [tag for tag, _ in read.tags], [a["id"] for _, a in read.tags if "id" in a]
+    assert (read.open, len(ids), set(CLAIMS) - set(ids)) == ([], len(set(ids)), set())
+    assert {attrs["href"] for tag, attrs in read.tags if tag == "a"} <= {f"#{one}" for one in ids}
+    assert not [attrs for tag, attrs in read.tags if "src" in attrs or tag == "link"]
+    assert not re.search(r"<style>[^<]*(url\(|@import)", html)
+    levels = [int(tag[1]) for tag in kinds if re.fullmatch(r"h\d", tag)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(attrs.get("scope") in {"col", "row"} for tag, attrs in read.tags if tag == "th")
+    assert kinds.count("caption") == kinds.count("table")
+
+
+def test_claims_answers_and_figures_are_those_of_the_records():
+    """Every claim in full, and every figure with its words; the rule has no marks of Markdown."""
+    records, html, read = page()
+    plots, claims = [], claims_in_words(records)
+    n_wrong = sum(words.verdict != words.claim.expected for words in claims)
+    assert read.text.count(": we predicted “") == n_wrong > 0
+    texts = [score_in_words(records), "constant: 0.005: diverged, 0.01: 0 of 10 (90%)"]
+    for words in claims:
+        evidence = words.evidence
+        texts += [*words.facts.values(), words.claim.title, rises_in_words(evidence)]
+        texts += [evidence.experiments[0]]
+        texts += [" ".join(filter(None, row)) for row in statements_table(evidence).rows]
+        with about(words.claim):
+            section = html.split(f'<section class="claim" id="{words.claim.id}"')[1]
+            assert words.verdict in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
+            rows, differences = plot_evidence(evidence), plot_differences(evidence)
+            shown = len(evidence.scores) - len(evidence.rivals)
+            assert len(rows["layout"]["yaxis"]["tickvals"]) == shown
+            assert len(differences["layout"]["annotations"]) == len(evidence.statements)
+            long = {one.name for one in evidence.arms.values() if one.up_to > 1}
+            learning = plot_learning(evidence)
+            assert (learning is not None) == bool(long & {*evidence.scores})
+            plots += [one for one in map(accepted, (rows, learning, differences)) if one]
+            accepted(plot_learning(evidence, words.claim.statements[0]))
+    for question in QUESTIONS.values():
+        answer = Answer(question, records)
+        texts += [answer.conclusion, answer.reason, *answer.numbers]
+    assert [text for text in texts if " ".join(text.split()) not in read.text] == []
+    for item in re.split(r"(?m)^\d+\. ", RULE)[1:]:
+        words = " ".join(item.replace("**", "").split())
+        assert words in re.sub(r" ([:.,;])", r"\1", read.text)
+    assert "**" not in read.text
+    figures = [json.loads(text) for text in read.scripts if text.startswith('{"data"')]
+    assert figures == json.loads(json.dumps(plots))
+    images = [attrs["aria-label"] for _, attrs in read.tags if attrs.get("role") == "img"]
+    assert len(list(filter(None, images))) == len(images) == len(plots)
+
+
+def test_what_claims_say_is_told_and_is_no_markup():
+    """Not in text, in attributes or in the data of figures. Changed predictions are named."""
+    hostile = "</script><script>alert('x')</script><img src=x onerror=alert(1)>\"&"
+    claim = CLAIMS["two_roles"]
+    changed = replace(told_of(claim), claim=replace(claim, prediction="It holds now."))
+    for evidence, is_changed in ((told_of(claim), False), (changed, True)):
+        text = reader_of(evidence).text
+        assert seen_in_words(evidence.claim, evidence) in text
+        assert ("(changed" in text) is is_changed
+    statements = tuple(replace(one, text=hostile) for one in claim.statements)
+    texts = dict.fromkeys(("title", "question", "source", "says", "prediction", "reason"), hostile)
+    evidence = told_of(replace(claim, **texts, statements=statements))
+    found = reader_of(replace(evidence, experiments=(hostile,), version=hostile))
+    kinds = [tag for tag, _ in found.tags]
+    assert (found.open, "img" in kinds) == ([], False)
+    assert kinds.count("script") == 5  # three figures, Plotly, ours
+    assert hostile in unescape(found.text)
+
+
+def unable(claim, **options):
+    """Return evidence that Q=K is worse."""
+    return made_up(claim, MadeUp(QKV=1.0, Q_K=0.5), **options)
+
+
+def claim_of(*statements, **given):
+    """Return a small claim with other statements."""
+    return small_claim(statements=statements, **given)
+
+
+def numbers_in(text):
+    """Return the numbers of a sentence, in their order."""
+    found = re.findall(r"[+−]?(?:\d[\d,]*(?:\.\d+)?|∞)", text)
+    return [float(one.replace("−", "-").replace(",", "").replace("∞", "inf")) for one in found]
+
+
+def test_a_finding_is_told_as_its_statement_its_opposite_or_a_frequency():
+    """An amount by which at most half of the seeds differ is told as "more often"."""
+    for claim in CLAIMS.values():
+        for statement, n_worse in product((*claim.statements, *claim.confirmation[1]), (3, 4)):
+            is_rare = n_worse == 3 and not statement.measured.compares_means
+            often = statement.more_often if is_rare else ""
+            held = (statement.asserts_difference and often) or statement.text
+            failed = (not statement.asserts_difference and often) or statement.opposite
+            seven = replace(judge_statement(statement, np.zeros(7)), n_worse=n_worse)
+            for text, p_held, p_not in ((held, 0.0, 1.0), (failed, 1.0, 0.0), (held, 1.0, 1.0)):
+                found = found_in_words(statement, replace(seven, p_held=p_held, p_not=p_not))
+                with about(claim):
+                    told = capitalised(text)
+                    assert found == told if p_held != p_not else found.endswith(f": “{told}”")
+
+
+@given(
+    hnp.arrays(float, st.integers(6, 20), elements=st.sampled_from([-0.5, -0.25, 0, 0.25, nan])),
+    st.sampled_from([worse, better, no_worse]),
+    st.sampled_from(["accuracy", "steps_to_solve", "mass_on_target", "loss"]),
+)
+def test_a_finding_is_told_with_its_numbers(values, builder, measure):
+    """Counted pairs with their median, or a mean, each with its interval and its unit."""
+    statement = builder("a", "b", 0.1, measure=measure)
+    units = {"accuracy": " points", "steps_to_solve": " doublings", "loss": " nats"}
+    unit, scale = units.get(measure, ""), 100 if measure == "accuracy" else 1
+    digits = 1 if unit in (" points", " doublings") else 3
+    finding = judge_statement(statement, values)
+    told, n_lost = finding_in_words(statement, finding), int(np.isnan(values).sum())
+    known = [finding.effect, finding.effect_low, finding.effect_high]
+    effects = [scale * effect for effect in known if not np.isnan(effect)]
+    texts = [fixed(effect, digits, "+") for effect in effects]
+    assert not texts or f"difference {texts[0]}{unit}" in told
+    assert len(texts) < 3 or f"[{texts[1]} to {texts[2]}]" in told
+    assert ("diverged with" in told) == bool(n_lost)
+    expected, lost = [*effects], [n_lost] if n_lost else []
+    if measure == "loss":
+        expected += [*lost, *([len(values)] if lost else [])]
+    else:
+        assert told.startswith("better with" if builder is better else "worse with")
+        shares = [100 * finding.share_low, 100 * finding.share_high]
+        counts = [finding.n_better, finding.n_alike]
+        expected = [finding.n_worse, len(values), *shares, *counts, *lost, *effects]
+    assert numbers_in(told) == pytest.approx(expected, abs=1.0)
+
+
+def test_values_are_means_or_medians_in_the_unit_of_the_measure():
+    """Shares in whole percent, losses with two decimals; two differences of four arms."""
+    steps, hand = {"measure": "steps_to_solve"}, ("By hand", "Not by hand")
+    four = {"second_left": "K=V", "second_right": "QKV"}
+    expected = {
+        worse("Q=K", "QKV"): "50% against 99%",
+        worse("K=V", "QKV"): "diverged against 99%",
+        worse("Q=K", "QKV", measure="loss"): "0.50 against 0.00 nats",
+        Statement(*hand, "Q=K", "QKV", "loss", high=0.1, **four): "0.50 against diverged nats",
+        worse("Q=K", "QKV", 2, **steps): "against 1,024 steps, median",
+        worse("QKV", "Q=K", 2, **steps): "1,024 steps against ",
+        worse("K=V", "Q=K", 2, **steps): "with both, median",
+        Statement(*hand, "QKV", measure="loss", high=0.5): "0.00 nats",
+    }
+    evidence = made_up(claim_of(*expected), MadeUp(Q_K=0.5, QKV=0.999, K_V=nan))
+    for name, solved_at in (("Q=K", inf), ("K=V", inf), ("QKV", 10)):
+        evidence.scores[name]["steps_to_solve"] = np.full((1, 17), float(solved_at))
+    for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
+        told = values_in_words(evidence, statement, finding)
+        assert expected[statement] in told
+        assert told.endswith(", 17 seeds")
+
+
+def test_where_some_seeds_differ_their_numbers_are_told():
+    """Those that fall behind or get ahead, those the other way round, and those that solve it."""
+    for statement, n in ((worse("Q=K", "QKV"), 8), (better("QKV", "Q=K"), 1)):
+        evidence = made_up(claim_of(statement), MadeUp(QKV=1.0, Q_K=1.0))
+        evidence.scores["Q=K"]["accuracy"][0, :n] = 0.2
+        evidence.scores["QKV"]["accuracy"][0, -2:-1] = 0.2
+        (finding,) = evidence.findings
+        told = values_in_words(evidence, statement, finding)
+        solved = [16, 17, 17 - n, 17] if n == 1 else [17 - n, 17, 16, 17]
+        assert numbers_in(told) == [n, 17, 1, *solved]
+        assert told in ClaimInWords(evidence.claim, evidence, finding.verdict).found
+        assert "more often" in statements_table(evidence).rows[0][0]
+
+
+def test_the_main_statement_is_the_first_that_decides():
+    """So what is found agrees with the verdict; what only stands alone is called probable."""
+    claim = claim_of(no_worse("K=V", "QKV"), no_worse("Q=K", "QKV"))
+    evidence = made_up(claim, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
+    assert main_statement(evidence, FAILED)[0] == claim.statements[1]
+    told = ClaimInWords(claim, evidence, FAILED).found
+    assert told == f"{claim.statements[1].opposite} (50% against 100%, 17 seeds)."
+    part = claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
+    some = made_up(part, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
+    some.scores["K=V"]["accuracy"][0, :7] = 0.5
+    assert main_statement(some, UNDECIDED) == (part.statements[1], some.findings[1])
+    one = unable(claim_of(worse("Q=K", "QKV")))
+    for evidence, verdict, is_probable in (
+        (one, HELD, False),
+        (one, UNDECIDED, True),
+        (made_up(one.claim, MadeUp(QKV=nan)), UNDECIDED, False),
+    ):
+        assert ("probably" in ClaimInWords(one.claim, evidence, verdict, 2).found) == is_probable
+
+
+def test_a_statement_is_told_cell_by_cell():
+    """Failures of both arms, pairs, difference, and the verdict; in three cells where narrow."""
+    evidence = unable(small_claim())
+    table = statements_table(evidence)
+    (text, solved, pairs, difference, verdict), (_, longer, *_), _ = table.rows
+    statement, finding = evidence.statements[0], evidence.findings[0]
+    counts, _, rest = finding_in_words(statement, finding).partition("; ")
+    assert (text, solved) == (statement.text, "Q=K: 0 of 17; QKV: 17 of 17")
+    assert numbers_in(pairs.removeprefix(counts)) == [len(evidence.rivals)]
+    assert (difference, verdict) == (rest, "✓ held")
+    assert longer.startswith("Q=K, 96 steps, constant rate: 0 of 17; ")
+    ((_, *cells),) = statements_table(unable(claim_of(worse("Q=K", "QKV", measure="loss")))).rows
+    assert (cells[:2], numbers_in(cells[2])) == (["", ""], [0.5, 0.5, 0.5])
+    assert all(cell in table.narrow.rows[0][1] for cell in (solved, pairs, difference))
+    rising = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    assert all(f"{one} rate still rises" in rises_in_words(rising) for one in SCHEDULES)
+    able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))
+    assert "Q=K has stopped rising by 48" in rises_in_words(unable(able, quick=True))
+    assert rises_in_words(unable(claim_of(no_worse("Q=K", "QKV")))) == ""
+
+
+def test_sizes_of_caches_are_told_as_far_as_they_differ():
+    """Three layers keep keys and values of six numbers; a key can be rotated again."""
+    recall = {"task": "mqar", "d_model": 16, "d_head": 6, "n_layers": 3}
+    for variants, positions, sizes in (
+        (("K=V", "Q=K=V"), "rope", [36, 18]),
+        (("QKV", "Q=V"), "none", [36]),
+        (("QKV", "K=V", "K=V rotate_values"), "rope", [36, 36, 18, 18]),
+    ):
+        arms = tuple(arm(variant, positions=positions, **recall) for variant in variants)
+        claim = small_claim(arms=arms, statements=[no_worse(v, variants[0]) for v in variants[1:]])
+        assert numbers_in(cache_in_words(claim)) == sizes
+
+
+def test_tables_have_a_line_for_every_claim_and_the_score_of_all():
+    """In text and in Markdown; a prediction is told where something else came."""
+    right = unable(small_claim("right", n_seeds=40))
+    wrong = made_up(small_claim("wrong", seen="a prototype"), MadeUp(QKV=1.0, Q_K=1.0))
+    later = replace(right, claim=small_claim("later", n_seeds=40, prediction="It holds now."))
+    records = Records.of([right, wrong, later, made_up(small_claim("open"), MadeUp(QKV=nan))])
+    assert numbers_in(score_in_words(records)) == [2, 3, 0, 1]
+    lines = [line.split()[:3] for line in readable(records).splitlines()[1:3]]
+    assert lines == [["right", "held", "nothing"], ["wrong", "undecided", "held"]]
+    _, _, *rows = to_markdown(records).splitlines()
+    cells = [[cell.strip() for cell in row.split("|")[1:5]] for row in rows[:2]]
+    assert cells[0] == ["`right` A small claim", "✓ held", "held", "nothing"]
+    assert cells[1][1] == "? undecided (read alone: did not hold)"
+
+
+def test_a_guess_is_judged_by_what_is_shipped_or_else_by_the_run():
+    """A run that disagrees is explained, by its seeds and those of the record."""
+    for own, shipped, told in ((1.0, HELD, "no verdict"), (0.5, FAILED, "opposite")):
+        run = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=own), quick=True)
+        text = disagreement(ClaimInWords(run.claim, unable(run.claim), shipped), run)
+        assert (told in text, numbers_in(text)) == (True, [8, 17])
+        assert disagreement(ClaimInWords(run.claim), run) == ""
+    for run, shipped, is_right in (
+        (HELD, None, True),
+        (UNDECIDED, HELD, True),
+        (HELD, UNDECIDED, False),
+    ):
+        assert ("right" in guess_in_words(HELD, run, shipped)) is is_right
+
+
+def well_formed(*sentences):
+    """Hold sentences against what all have: nothing unfilled or missing, and an end."""
+    for sentence in sentences:
+        assert re.fullmatch(r"[A-Z“](?!.*([{}]|\bnan\b|  )).*[.?]", sentence, re.DOTALL), sentence
+
+
+def test_a_question_can_be_asked_guessed_and_answered():
+    """Its answer begins with its verdict word; its numbers are told as far as they are known."""
+    evidence = load_shipped()
+    for question in QUESTIONS.values():
+        assert question.title.endswith("?")
+        assert sorted(question.guesses.values()) == sorted(Verdict)
+        sentences = (*question.conclusion, *question.reason)
+        parts = {part.claim for part in (*sentences, *question.numbers)}
+        assert parts <= set(question.claims) <= set(CLAIMS)
+        assert len(set(question.claims)) == len(question.claims)
+        assert question.claims[0] in {part.claim for part in question.conclusion}
+        for verdict, reply in product(Verdict, question.conclusion):
+            text, probable = (reply.answer(verdict, v) for v in (verdict, UNDECIDED))
+            (begin,) = re.match(r"(Yes|No|Not decided)\b", text).groups()
+            assert (begin == "Not decided") == (verdict is UNDECIDED)
+            assert probable.startswith(
+                {"Yes": "Probably yes", "No": "Probably not"}.get(begin, begin)
+            )
+        texts = [sentence.text(verdict) for sentence in sentences for verdict in Verdict]
+        assert not re.search(r"\d", " ".join(texts))
+        answer = Answer(question, evidence)
+        whole, begins = answer.numbers, ("Yes", "No", "It depends", "Probably yes", "Probably not")
+        well_formed(*texts, *whole, answer.conclusion, answer.reason)
+        assert answer.conclusion.startswith(begins)
+        assert len(answer.conclusion.split()) <= 20
+        assert len(whole) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
+        assert all(re.search(r"\d", text) and "not run" not in text for text in whole)
+        missing = question.numbers[0].claim
+        some = Answer(question, Records({n: one for n, one in evidence.items() if n != missing}))
+        assert (some.numbers, missing in some.missing) == (whole[1:], True)
+        nothing = Answer(question, Records())
+        assert (nothing.reason, nothing.conclusion, nothing.numbers) == ("", "", [])
+    for reply in WHY.conclusion:
+        texts = [reply.answer(*pair) for pair in product(Verdict, repeat=2)]
+        assert (len(set(texts)), ["probably" in text for text in texts].count(True)) == (5, 4)
+    failed = [name for name, verdict in evidence.verdicts.items() if verdict is FAILED]
+    assert [name for name in failed if not CLAIMS[name].reason] == []
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "n_together", "told"),
+    [
+        ({"Q_K": 0.5, "K_V": 1.0}, 1, "Yes for a. Yes for b."),
+        ({"Q_K": 0.5, "K_V": 0.5}, 1, "It depends. Yes for a. No for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 1, "No for a. No for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, 10_000, "Yes for a. Probably yes for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, 10_000, "Probably not for a. No for b."),
+        ({"QKV": np.nan}, 1, "Not decided for a. Not decided for b."),
+    ],
+)
+def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_together, told):
+    """A statement is only probable where it does not stand at Holm's strictest level."""
+    claim = claim_of(worse("Q=K", "QKV"), no_worse("K=V", "QKV"), n_seeds=40)
+    record = made_up(claim, MadeUp(**{"QKV": 1.0, **accuracy}))
+    begin = ("Yes", "Probably yes", "No", "Probably not", "Not decided")
+    replies = tuple(
+        Topic(*(f"{one} for {what}." for one in begin)).reply(claim.id, "yes", at)
+        for at, what in enumerate("ab")
+    )
+    records = Records({claim.id: record} | {f"other {n}": record for n in range(1, n_together)})
+    assert Answer(replace(QUESTIONS["value"], conclusion=replies), records).conclusion == told
+    records.verdicts = {claim.id: UNDECIDED}
+    sentence = Reply(claim.id, "Yes.", "No.", "Open.", None)
+    assert sentence.verdict_alone(record) is record.judgement.verdict
+    assert sentence.text(sentence.verdict_together(records)) == "Open."
+
+
+def test_numbers_are_means_over_seeds_at_multiples_of_the_steps():
+    """In whole percent, with the solved runs where some are; losses as they are."""
+    own = {
+        "accuracy": np.array([[0.1, 0.3], [0.2, 0.6], [0.96, 0.7], [1.0, 0.95]]),
+        "asymmetry": np.array([[0.25, 0.5]]),
+        "loss": np.array([[1.25, 0.75], [0.5, 0.25]]),
+    }
+    accuracy = np.array([[0.1, 0.2], [0.96, 0.2], [1.0, 1.0]])
+    curve = Curve.of(np.array([150.0, 300.0, 450.0]), accuracy, "accuracy")
+    shipped, scores = load_shipped()["direction"], {"Q=K": own, "QKV": own}
+    record = replace(shipped, scores=scores, curves={"Q=K": curve})
+
+    def told(template, **changes):
+        return Numbers("direction", template).in_words(replace(record, **changes))
+
+    for template, words in {
+        "{Q=K} and {Q=K:asymmetry} and {Q=K:loss}": "20% and 0.38 and 1.00",
+        "{Q=K:@end}, {Q=K:solved@end}, {Q=K:loss@end}": "98%, 2 of 2, 0.38",
+        "{Q=K:after}, {Q=K:after@2}, {Q=K:after@8}, {Q=K:after@end}": "600, 1,200, 4,800, 4,800",
+        "{Q=K:half}": "300",
+        "{Q=K:solved}, {Q=K:solved@4}": "0 of 2, 1 of 2",
+        "{K=V}": "not run",
+    }.items():
+        assert told(template) == words
+    assert re.findall(r"\d+%?", told("{Q=K:@4}")) == ["83%", "1", "2"]
+    assert "+0.0 points" in told("{#1}")
+    flat = {"Q=K": {"accuracy": own["accuracy"][[0, 3, 3, 3]]}}
+    rises = [told("{Q=K:rises}"), told("{Q=K:rises}", scores=flat), told("{K=V:rises}")]
+    assert ["still" in one for one in rises] == [True, False, False]
+    assert len(set(rises)) == 3
+    assert told("{Q=K}", scores={"Q=K": {"accuracy": np.array([[0.999, 1.0]])}}) == "99%"
+
+
+def test_what_diverged_was_not_run_or_not_tested_is_told_in_words():
+    """No text has a number that is none; the quick form has only arms that are judged."""
+    bench, shipped, lost = MadeUp(), load_shipped(), {}
+    for name, one in shipped.items():
+        nothing = {arm: {m: v * nan for m, v in own.items()} for arm, own in one.scores.items()}
+        lost[name] = replace(one, scores=nothing)
+    planned = Records.of(
+        made_up(CLAIMS[name], bench, quick=True, records=shipped) for name in shipped
+    )
+    for records, parts in (
+        (Records.of(lost.values()), ("(diverged)", "more than we gave")),
+        (planned, ("not run",)),
+    ):
+        answers = [Answer(question, records) for question in QUESTIONS.values()]
+        told = [text for answer in answers for text in answer.numbers]
+        well_formed(*told, *filter(None, (answer.reason for answer in answers)))
+        assert all(any(part in text for text in told) for part in parts)
+    assert all([to_markdown(planned), answers_in_markdown(planned), planned.to_json()])
