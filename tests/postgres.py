@@ -55,10 +55,7 @@ class Postgres:
         return f"postgresql://attnkit@127.0.0.1:{self.port}/{database}"
 
     def database(self):
-        """The address of an empty database, the same for all tests: the last one's is cleared.
-
-        A new one for each test would be ten thousand files, which take a minute to remove.
-        """
+        """The address of an empty database; there is one, because a new one takes too long."""
         engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for statement in (

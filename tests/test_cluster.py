@@ -165,13 +165,6 @@ def test_tasks_run_with_this_code_and_their_results_and_errors_return(executor, 
     assert not psutil.pid_exists(int(arrived[0].stem))
 
 
-@pytest.mark.long(seconds=10)
-def test_a_cluster_of_another_version_of_ray_is_refused(cluster, monkeypatch):
-    """Both versions are named."""
-    monkeypatch.setattr("ray._private.utils.compute_version_info", lambda: ("2.0.0", "3.9.1"))
-    assert "Ray: 2.0.0" in one_line(cluster[0])
-
-
 def busy(raylet):
     """Return the processes that run a task now; idle ones have another name, and any may end."""
     found = []
@@ -187,7 +180,7 @@ def numbers(runs):
     return runs.drop(columns=["seconds"])
 
 
-@pytest.mark.long(seconds=90)
+@pytest.mark.long(seconds=60)
 @pytest.mark.parametrize("victim", ["worker", "command"])
 def test_a_sweep_survives_kills(victim, cluster, tmp_path, seed):
     """SIGKILL at drawn moments; the rest is trained by the cluster or by --resume.
@@ -203,7 +196,7 @@ def test_a_sweep_survives_kills(victim, cluster, tmp_path, seed):
     address, raylet = cluster
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
     pipes["env"] = environment_with_package() | {"RAY_ADDRESS": address, PLUGINS: ""}
-    for number in range(5):
+    for number in range(4):
         (tmp_path / f"{number}.toml").write_text(sweep.to_toml())
         command = f"{sys.executable} -m attnkit sweep {number}.toml --resume --engine ray".split()
         with child(*command, **pipes) as process:

@@ -96,14 +96,13 @@ def open_resources():
     process, ours = psutil.Process(), set()
     for one in process.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if not one.name().startswith(("chrom", "node")):
-                ours.add(one)
+            ours |= {one} if not one.name().startswith(("chrom", "node")) else set()
     return set(threading.enumerate()), ours, process.num_fds()
 
 
 @pytest.fixture
 def lethal(monkeypatch):
-    """Return experiments of a task of somebody's own: one takes much memory, one ends a process."""
+    """Return experiments of a task of one's own: one takes much memory, one ends its process."""
     monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     import_module("lethal")  # forgotten after the test
@@ -117,10 +116,9 @@ def lethal(monkeypatch):
 def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
     tmp_path, monkeypatch, seed, lethal
 ):
-    """What trains beside it goes on, or begins anew and keeps its bits; leftovers refuse nobody.
+    """What trains beside it goes on, or begins anew and keeps its bits.
 
-    A closed service leaves neither thread, process, open file nor temporary file, though it
-    trains. Two training processes start, one after the other.
+    A closed service leaves neither thread, process, open file nor temporary file.
     """
     hungry, deadly = lethal
     (tmp_path / "temporary").mkdir()

@@ -29,12 +29,9 @@ from attnkit.evidence.tuning import FINALISTS, SHORTENED, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.evidence.words import followed_in_words
 from attnkit.experiment import Experiment, from_text
-from attnkit.experiment.experiment import from_params
 from attnkit.figures.evidence import describe_evidence
 from attnkit.foundation.machine import processor_kind
 from attnkit.training import maker, train
-from attnkit.ui.claims.rerun_area import lab_links
-from attnkit.ui.lab.lab import MOST_COLUMNS
 
 ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 
@@ -43,6 +40,13 @@ THREE = tuple(arm(sharing, **TINY) for sharing in ("Q=K", "K=V", "QKV"))
 (ONE,) = comparing_trials(ARMS, {}, 2)
 
 ALIKE, WORSE = MadeUp(QKV=1.0, Q_K=1.0), MadeUp(QKV=1.0, Q_K=0.5)
+
+
+TWO = small_claim(
+    arms=(replace(THREE[0], up_to=2), *THREE[1:]),
+    statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")),
+    n_seeds=40,
+)
 
 
 def text_of(found):
@@ -133,7 +137,6 @@ def test_scores_of_another_maker_are_not_taken_over(tmp_path, trained, monkeypat
         bench = Bench(tmp_path, say=lines.append)
         bench.measure(ONE)
         makers.append(bench.maker)
-        assert bench.maker.engine == engine
     assert trained == [ONE.experiment] * 3
     for line, pair in zip(lines, pairwise(makers[:3]), strict=True):
         assert all(str(one) in line for one in pair)
@@ -222,8 +225,7 @@ def test_evidence_tells_seeds_texts_measures_and_costs():
     assert {*map(tuple, evidence.scores.values())} == {("accuracy", "loss", "loss_all_along")}
     lines, bench = [], MadeUp(lambda line: lines.append((line, len(bench.measured))), Q_K=0.5)
     first, second = gather([small_claim("first"), small_claim("second")], bench)
-    half = len(bench.measured) / 2  # a line is said before its claim begins
-    assert lines == [("1/2 first", 0), ("2/2 second", half)]
+    assert lines == [("1/2 first", 0), ("2/2 second", len(bench.measured) / 2)]  # before it begins
     trained = sum(one.n_runs * one.training.steps for one in bench.measured)
     assert first.model_steps == second.model_steps == trained / 2
     assert (first.texts, first.seeds) == ({}, range(FIRST_SEED, FIRST_SEED + 17))
@@ -246,24 +248,27 @@ def test_an_arm_is_worse_only_with_each_of_its_best_recipes():
             assert changed == ([True, False, False] if name == "Q=K" else [False, True, True])
 
 
-def test_an_inability_that_shows_is_confirmed_by_long_runs():
+@pytest.mark.parametrize(
+    ("given", "n_shared"),
+    [
+        ({"n_seeds": 23}, 20),
+        ({"arms": (arm("Q=K", recipe_of="QKV", **TINY), arm("QKV", **TINY))}, 17),
+    ],
+)
+def test_an_inability_that_shows_is_confirmed_by_long_runs(given, n_shared):
     """With a constant rate and with a schedule, tuned for their steps, on at most 20 seeds."""
-    free = arm("QKV", **TINY)
-    for claim, n_shared in (
-        (small_claim(n_seeds=23), 20),
-        (small_claim(arms=(arm("Q=K", recipe_of="QKV", **TINY), free)), 17),
-    ):
-        evidence = made_up(claim, WORSE)
-        arms, _ = claim.confirmation
-        assert evidence.judgement.verdict == "held"
-        steps = {from_text(text).training.steps for text in evidence.experiments}
-        assert steps == {TINY["steps"], LONGEST * TINY["steps"]}
-        for one in arms:
-            assert {each.schedule for each in evidence.tuned[one.name].tried} == set(one.schedules)
-            assert evidence.tuned[one.name].steps == one.steps
-            assert evidence.scores[one.name]["accuracy"].shape == (5, n_shared)
-        assert [one.n_pairs for one in evidence.findings] == [claim.n_seeds, n_shared, n_shared]
-    assert evidence.tuned["Q=K"] == evidence.tuned["QKV"]
+    claim = small_claim(**given)
+    evidence = made_up(claim, WORSE)
+    arms, _ = claim.confirmation
+    assert evidence.judgement.verdict == "held"
+    steps = {from_text(text).training.steps for text in evidence.experiments}
+    assert steps == {TINY["steps"], LONGEST * TINY["steps"]}
+    for one in arms:
+        assert {each.schedule for each in evidence.tuned[one.name].tried} == set(one.schedules)
+        assert evidence.tuned[one.name].steps == one.steps
+        assert evidence.scores[one.name]["accuracy"].shape == (5, n_shared)
+    assert [one.n_pairs for one in evidence.findings] == [claim.n_seeds, n_shared, n_shared]
+    assert ("arms" in given) == (evidence.tuned["Q=K"] == evidence.tuned["QKV"])
 
 
 @pytest.mark.parametrize(
@@ -305,8 +310,7 @@ def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
         assert evidence.scores[one.name]["steps_to_solve"].shape == (4, 20)
         assert evidence.tuned[one.name].steps == one.steps
     learns, never = followed_in_words(evidence).split("; ")
-    assert all(part in learns for part in ("Q=K", "20 of 20", "median"))
-    assert all(part in never for part in ("K=V", "no seed of 20", "48 steps (50%)"))
+    assert ("20 of 20" in learns, "no seed of 20" in never) == (True, True)
     assert not followed_in_words(made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0, Q_V=1.0)))
 
 
@@ -417,13 +421,6 @@ def test_what_is_shipped_is_read_in_the_order_of_claims_and_together(tmp_path, m
     assert verdicts == dict.fromkeys([*(claim.id for claim in claims), "full"], "held")
 
 
-TWO = small_claim(
-    arms=(replace(THREE[0], up_to=2), *THREE[1:]),
-    statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")),
-    n_seeds=40,
-)
-
-
 def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
     """A claim that held or is undecided needs all of them, as does one without a record."""
     refuted = made_up(TWO, MadeUp(QKV=1.0, Q_K=1.0, K_V=1.0))
@@ -443,33 +440,19 @@ def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
     assert names(QuickForm.of(taken, None)) == ["Q=K", "K=V", "QKV"]
 
 
-def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided():
+@pytest.mark.parametrize("level", [0.5, 1.0])
+def test_a_claim_of_which_a_part_was_tested_is_refuted_or_undecided(level):
     """It never holds, however clear its part is, and its words promise no more."""
     whole = made_up(TWO, MadeUp(QKV=1.0, Q_K=0.5, K_V=1.0))
-    assert not whole.is_partial
-    for level, verdict in ((1.0, Verdict.FAILED), (0.5, Verdict.UNDECIDED)):
-        bench = MadeUp(QKV=1.0, K_V=level)
-        run = made_up(TWO, bench, quick=True, records={TWO.id: whole})
-        assert set(run.scores) == {"K=V", "QKV"}
-        assert run.is_partial
-        assert list(run.own_findings) == [TWO.statements[1]]
-        assert run.judgement.verdict is verdict
-        words = ClaimInWords(TWO, run, verdict)
-        assert (words.outlook, "probably" in words.found) == ("", False)
-        assert describe_evidence(run)
-
-
-def test_the_links_set_up_what_was_compared():
-    """Every claim's open in the Lab, which shows so many columns."""
-    for shipped in load_shipped().values():
-        claim = shipped.claim
-        trials = QuickForm.of(claim, shipped, whole=True).trials(0)
-        found = dict(lab_links([trial.experiment for trial in trials]))
-        for params, trial in zip(found.values(), trials, strict=True):
-            experiment, opened = trial.experiment, from_params(params)
-            with about(claim):
-                assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
-                assert opened.replace(sharing=experiment.sharing) == experiment
+    run = made_up(TWO, MadeUp(QKV=1.0, K_V=level), quick=True, records={TWO.id: whole})
+    assert set(run.scores) == {"K=V", "QKV"}
+    assert (whole.is_partial, run.is_partial) == (False, True)
+    assert list(run.own_findings) == [TWO.statements[1]]
+    verdict = Verdict.FAILED if level == 1.0 else Verdict.UNDECIDED
+    assert run.judgement.verdict is verdict
+    words = ClaimInWords(TWO, run, verdict)
+    assert (words.outlook, "probably" in words.found) == ("", False)
+    assert describe_evidence(run)
 
 
 def test_the_fewest_seeds_are_taken_that_are_likely_to_decide():

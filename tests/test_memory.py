@@ -95,15 +95,15 @@ def test_a_training_that_is_dropped_is_gone_at_once(engine, experiment, fails):
     try:
         training = Training(experiment, engine=engine)
         recorder = Recorder(training)
-        while not training.finished:
+        while not training.finished and not fails:
             training.advance(recorder.n_steps_left)
             recorder.record_frame()
             training.snapshot().to_bytes()
-            if fails:
-                with pytest.MonkeyPatch.context() as patch, pytest.raises(MemoryError):
-                    patch.setattr(Cohort, "_evaluate", Mock(side_effect=MemoryError))
+        if fails:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Cohort, "_evaluate", Mock(side_effect=MemoryError))
+                with pytest.raises(MemoryError):
                     training.advance(10**6)
-                break
         else:
             training.result().to_blobs()
         parts = parts_of(training, recorder)

@@ -5,7 +5,7 @@ import multiprocessing
 import re
 import signal
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from unittest.mock import Mock
 
@@ -28,24 +28,11 @@ def small(steps=40):
     return ak.Experiment(task="phonebook", sharing=["QKV", "Q=K"], n_seeds=2, steps=steps, **sizes)
 
 
-class Terminal(io.StringIO):
-    """Standard error that says it is a terminal."""
-
-    def isatty(self):
-        """Return True."""
-        return True
-
-
-class Pictures(LiveFigure):
-    """Live figure that keeps all its pictures."""
-
-    def __init__(self):
-        super().__init__()
-        self.shown = []
-
-    def show(self, html):
-        """Keep the picture."""
-        self.shown.append(html)
+def terminal():
+    """Return a standard error that says it is a terminal."""
+    made = io.StringIO()
+    made.isatty = lambda: True
+    return made
 
 
 @pytest.fixture
@@ -81,13 +68,12 @@ def test_an_interrupt_is_one_line_and_keeps_what_was_trained(interrupted, capsys
 
 def test_a_terminal_gets_a_bar_and_the_line_of_an_interrupt(interrupted, monkeypatch):
     """The bar has the steps, and is gone when the line comes; no notebook is imported."""
-    terminal = Terminal()
     for name in ("IPython", "marimo"):
         monkeypatch.setitem(sys.modules, name, None)  # its import fails
-    monkeypatch.setattr(sys, "stderr", terminal)
-    interrupted.when = lambda training: re.search(r"[1-9]\d*/40000 ", terminal.getvalue())
+    monkeypatch.setattr(sys, "stderr", shown := terminal())
+    interrupted.when = lambda training: re.search(r"[1-9]\d*/40000 ", shown.getvalue())
     assert 0 < ak.train(small(40_000), "cpu").snapshot.step < 40_000
-    line = terminal.getvalue().rpartition("\r")[2]
+    line = shown.getvalue().rpartition("\r")[2]
     assert re.fullmatch(STOPPED, line.strip())[2] == "40,000"
 
 
@@ -109,31 +95,24 @@ def test_the_place_is_found_from_the_program(monkeypatch):
     """A notebook is IPython with a kernel; threads and processes would write over each other."""
     assert current_place() == "pipe"
     ipython = ModuleType("IPython")
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
     for shell, errors, place in (
-        (SimpleNamespace(kernel=object()), Terminal(), "jupyter"),
-        (SimpleNamespace(kernel=None), Terminal(), "terminal"),  # IPython in a terminal
         (None, sys.stderr, "pipe"),  # a library has imported it in a plain program
+        (SimpleNamespace(kernel=object()), terminal(), "jupyter"),
+        (SimpleNamespace(kernel=None), terminal(), "terminal"),  # IPython in a terminal
     ):
         ipython.get_ipython = lambda shell=shell: shell
-        monkeypatch.setitem(sys.modules, "IPython", ipython)
         monkeypatch.setattr(sys, "stderr", errors)
         assert current_place() == place
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    found = []
-    thread = threading.Thread(target=lambda: found.append(current_place()))
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(current_place).result() == "worker"
     monkeypatch.setattr(multiprocessing, "parent_process", object)
-    assert [*found, current_place()] == ["worker", "worker"]
-
-
-# live figures
+    assert current_place() == "worker"
 
 
 def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
     """Its own function does, with HTML of its own type: first a bar, then the last snapshot."""
-    shown = []
-    marimo = ModuleType("marimo")
+    shown, marimo = [], ModuleType("marimo")
     marimo.running_in_notebook = lambda: True
     marimo.Html = lambda text: ("html", text)
     marimo.output = SimpleNamespace(replace=shown.append)
@@ -142,27 +121,29 @@ def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
     assert {kind for kind, _ in shown} == {"html"}
     *running, last = (html for _, html in shown)
     assert "0 of 40 steps" in running[0]
-    assert all('class="bar"' in html for html in running)
+    assert [('class="bar"' in html) for _, html in shown] == [True] * len(running) + [False]
     assert "Trained 4 models for 40 steps in " in last
-    assert 'class="bar"' not in last
     assert "<svg" in last
 
 
 def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
     """An interrupt before the first step, an error, and a figure that cannot be drawn."""
-    early, failing, undrawn = Pictures(), Pictures(), Pictures()
+    shown = []
+    methods = {"show": lambda figure, html: shown.append(html)}
+    pictures = type("Pictures", (LiveFigure,), methods)
+    early = pictures()
     early.begin = Mock(side_effect=KeyboardInterrupt)
     result = ak.train(small(), "cpu", early)
     assert (result.snapshot.status, result.snapshot.step) == ("stopped", 0)
     with monkeypatch.context() as patched:
-        patched.setattr(Pictures, "__call__", Mock(side_effect=MemoryError))
+        patched.setattr(pictures, "__call__", Mock(side_effect=MemoryError))
         with pytest.raises(MemoryError):
-            ak.train(small(), "cpu", failing)
-    assert "step 20" in failing.shown[-1]
+            ak.train(small(), "cpu", pictures())
+    assert "step 20" in shown[-1]
     error = Mock(side_effect=ValueError("no <label>"))  # as a task of one's own may raise
     monkeypatch.setattr("attnkit.training.snapshot.Snapshot._repr_html_", error)
-    assert ak.train(small(), "cpu", undrawn).snapshot.status == "finished"
-    assert "no &lt;label&gt;" in undrawn.shown[-1]
+    assert ak.train(small(), "cpu", pictures()).snapshot.status == "finished"
+    assert "no &lt;label&gt;" in shown[-1]
 
 
 class Displays(DisplayPublisher):
@@ -204,16 +185,13 @@ def test_a_notebook_shows_live_figures(notebook, request, capsys):
     assert "0 of 200 steps" in pictures[0]
     assert "of 200 steps, about" in pictures[1]
     assert "Trained 4 models for 200 steps" in pictures[-1]
-    assert "<svg" in pictures[-1]
-    assert value is None
+    assert ("<svg" in pictures[-1], value) == (True, None)
     assert capsys.readouterr() == ("", "")
     (pictures,), value = notebook("ak.train(small(40))")  # whose value is the figure
     assert ["<svg" in html for html in (pictures[-2], pictures[-1], value)] == [1, 0, 1]
     (first, second), _ = notebook("for n in (20, 40):\n    ak.train(small(n))")
     assert ["<svg" in html for html in (first[-1], second[-1])] == [False, True]
     assert "for 20 steps" in first[-1]
-    thread = "from threading import Thread\nthread = Thread(target=ak.train, args=[small(20)])"
-    assert notebook(f"{thread}\nthread.start(); thread.join()") == ([], None)
     capsys.readouterr()
     request.getfixturevalue("interrupted")
     (pictures,), _ = notebook("result = ak.train(small(400))")

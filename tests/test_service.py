@@ -66,32 +66,11 @@ def over(service, job_id):
     return wait_until(service, job_id, lambda job: job.over)
 
 
-# commands and deaths
-
-
 @pytest.fixture(scope="module")
 def service(in_threads):
     """A service for tests that leave no job behind."""
     with closing(TrainingService()) as opened:
         yield opened
-
-
-@pytest.fixture
-def killable(serve):
-    """A service whose process is the newest one."""
-    return serve()
-
-
-def kill(process, service, ids):
-    """Kill the training process, and wait until all jobs that are not over have begun anew."""
-    before = [service.job(job_id) for job_id in ids]
-    process.kill()
-    for job in before:
-        now = wait_until(service, job.id, lambda now, b=job: now.over or now.restarts > b.restarts)
-        if not now.over:
-            assert (now.state == "paused") == (job.state == "paused")
-        if now.state == "paused":
-            assert wait_until(service, job.id, lambda now: now.settled).step == 0
 
 
 VERBS = st.sampled_from(["pause", "step", "resume", "stop", "job", "kill"])
@@ -107,19 +86,26 @@ VERBS = st.sampled_from(["pause", "step", "resume", "stop", "job", "kill"])
     commands=st.lists(st.tuples(VERBS, st.integers(0, 1)), max_size=12),
 )
 def test_whatever_is_commanded_jobs_end_with_the_bits_of_train(
-    killable, in_threads, monkeypatch, paused, commands
+    serve, in_threads, monkeypatch, paused, commands
 ):
     """A pause holds the step, a step ends at the next evaluation, what is killed begins anew."""
     monkeypatch.setattr("attnkit.service.control.MAX_RESTARTS", 99)
-    service = killable
+    service = serve()
     ids = [service.submit(small(300, n), paused=paused[n]) for n in range(2)]
     killed = False
     for verb, n in commands:
         both = [wait_until(service, each, lambda job: job.settled or job.active) for each in ids]
         before = both[n]
         if verb == "kill" and not all(job.over for job in both):
-            kill(in_threads[-1], service, ids)
+            in_threads[-1].kill()
             killed = True
+            for b in both:
+                now = wait_until(
+                    service, b.id, lambda now, b=b: now.over or now.restarts > b.restarts
+                )
+                assert now.over or (now.state == "paused") == (b.state == "paused")
+                if now.state == "paused":
+                    assert wait_until(service, b.id, lambda now: now.settled).step == 0
             continue
         if verb != "kill":
             getattr(service, verb)(ids[n])
@@ -178,13 +164,12 @@ def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
     assert len(drawn) == 1
 
 
-def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(
-    killable, in_threads, monkeypatch
-):
+def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(serve, in_threads, monkeypatch):
     """Its jobs end with the same bits, and those that ended before are as they were."""
-    (before,), refusals = finish(killable, small(5)), [OSError()]
-    job_id = killable.submit(small(300), paused=True)
-    wait_until(killable, job_id, lambda job: job.settled)
+    service, refusals = serve(), [OSError()]
+    (before,) = finish(service, small(5))
+    job_id = service.submit(small(300), paused=True)
+    wait_until(service, job_id, lambda job: job.settled)
     with monkeypatch.context() as impatient:
 
         def refuse_first():
@@ -196,11 +181,11 @@ def test_a_process_that_is_silent_or_cannot_be_started_is_replaced(
         impatient.setattr(in_threads[-1], "write", lambda frame: None)
         impatient.setattr("attnkit.service.process.SILENT_CHECKS", 5)
         impatient.setattr("attnkit.service.process.TrainingProcess", refuse_first)
-        killable.resume(job_id)
-        ended = over(killable, job_id)
+        service.resume(job_id)
+        ended = over(service, job_id)
     assert (ended.state, ended.restarts, refusals) == ("finished", 1, [])
     assert_same_bits(ended.snapshot, trained(0))
-    assert killable.job(before.id).state == "finished"
+    assert service.job(before.id).state == "finished"
 
 
 def test_a_closed_service_takes_commands_in_silence(serve):
@@ -238,9 +223,7 @@ def test_the_same_experiment_is_trained_once(service):
 
 
 @pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])
-def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
-    service, monkeypatch, limit, most, kept
-):
+def test_ended_jobs_are_forgotten_beyond_a_limit(service, monkeypatch, limit, most, kept):
     """The least recently viewed ones go first, but never the last one."""
     monkeypatch.setattr(f"attnkit.service.jobs.{limit}", most)
     ids = []
@@ -249,9 +232,6 @@ def test_ended_jobs_are_forgotten_beyond_a_number_and_a_size(
         over(service, ids[-1])
     assert [service.job(job_id) is None for job_id in ids] == [True] * (4 - kept) + [False] * kept
     assert service.job(ids[-1]).n_bytes > 1
-
-
-# queue and limits
 
 
 def test_who_comes_later_waits_and_can_be_paused_stepped_and_stopped(serve):
@@ -276,18 +256,34 @@ def test_who_comes_later_waits_and_can_be_paused_stepped_and_stopped(serve):
 
 
 def test_more_than_the_limits_wait_or_are_refused(serve):
-    """A visitor's second waits though there is room, and a third is refused, as by a full queue."""
+    """A visitor's second waits though there is room, and a third is refused, as by a full queue.
+
+    Whoever comes from elsewhere takes a place of the address that has most. The owner can stop all
+    of an address.
+    """
     service = serve(**{**ONE_AT_A_TIME, "max_active": 2})
     service.submit(unending(1), watcher=ANNA)
     second = service.submit(unending(2), watcher=ANNA)
     assert service.job(second).queued
     with pytest.raises(Refused, match="other tabs"):
         service.submit(unending(3), watcher=ANNA)
-    assert service.job(service.submit(unending(3), watcher=ANNA, replaces=second)).queued
-    assert service.job(service.submit(unending(4), watcher=BERT)).begun
-    service.submit(unending(5))  # it takes the place of Anna's newest
+    third = service.submit(unending(3), watcher=ANNA, replaces=second)
+    assert service.job(third).queued
+    service.stop(second)
+    service.stop(third)
+    script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(4)]
+    begun, stays, waits = (service.submit(unending(4 + n), watcher=script[n]) for n in range(3))
+    assert [service.job(job_id).begun for job_id in (begun, stays, waits)] == [True, False, False]
     with pytest.raises(Refused, match="2 experiments wait"):
-        service.submit(unending(6))
+        service.submit(unending(8), watcher=script[3])
+    other = service.submit(unending(9), watcher=Watcher("t", "Cleo", "203.0.113.9"))
+    assert "network" in service.job(waits).error
+    assert service.job(other).queued
+    service.stop_address("198.51.100.7")
+    stopped = [service.job(job_id) for job_id in (begun, stays)]
+    assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
+    assert all("owner" in job.error for job in stopped)
+    assert wait_until(service, other, lambda job: job.begun).active
 
 
 def test_limits_of_an_experiment_hold_whatever_the_page_allows(serve):
@@ -303,27 +299,6 @@ def test_limits_of_an_experiment_hold_whatever_the_page_allows(serve):
     assert job.state == job.snapshot.status == "stopped"
     assert "limit" in job.error
     assert job.step > 0
-
-
-def test_a_full_queue_takes_a_place_from_the_address_that_has_most(serve):
-    """Whoever comes from elsewhere waits; the owner can stop all of an address."""
-    service = serve(**ONE_AT_A_TIME)
-    script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(4)]
-    first, *waiting = [service.submit(unending(n), watcher=script[n]) for n in range(3)]
-    with pytest.raises(Refused, match="2 experiments wait"):
-        service.submit(unending(3), watcher=script[3])
-    other = service.submit(unending(4), watcher=Watcher("t", "Anna", "203.0.113.9"))
-    assert [service.job(job_id).over for job_id in (first, *waiting)] == [False, False, True]
-    assert "network" in service.job(waiting[1]).error
-    assert service.job(other).queued
-    service.stop_address("198.51.100.7")
-    stopped = [service.job(job_id) for job_id in (first, waiting[0])]
-    assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
-    assert all("owner" in job.error for job in stopped)
-    assert wait_until(service, other, lambda job: job.begun).active
-
-
-# tabs and leases
 
 
 def test_the_place_of_a_closed_tab_is_free(serve, monkeypatch):
@@ -398,9 +373,6 @@ def test_a_lease_ends_what_nobody_watches(serve, monkeypatch, short):
     assert not service.job(stays, BERT).over
 
 
-# results
-
-
 def test_a_result_is_stored_before_it_counts_as_finished(serve, open_store, tmp_path):
     """The store has what `train` gives, weights included, and another service finds it."""
     store = open_store(tmp_path)
@@ -419,41 +391,19 @@ def test_a_result_is_stored_before_it_counts_as_finished(serve, open_store, tmp_
     assert (again.state, again.stored) == ("finished", True)
 
 
-def test_a_pause_that_comes_too_late_does_not_leave_a_job_paused(
-    serve, open_store, tmp_path, in_threads, monkeypatch
-):
-    """The run has ended meanwhile: while it is stored, it is shown as going on."""
-    release, store = threading.Event(), open_store(tmp_path)
-    put, service = store.put, serve(store)
-    monkeypatch.setattr(store, "put", lambda *blobs: release.wait(PATIENCE) and put(*blobs))
-    job_id = service.submit(small(44, 6))
-    wait_until(service, job_id, lambda job: job.begun)
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(in_threads[-1], "send", lambda message: None)
-        service.pause(job_id)
-        storing = wait_until(service, job_id, lambda job: job.storing)
-    release.set()
-    assert storing.active
-    assert wait_until(service, job_id, lambda job: job.state == "finished").stored
-
-
-away = Mock(side_effect=Unavailable("the database is away"))
-"""Stands for a store that does not answer."""
-
-
 def test_results_wait_for_a_store_that_is_away(serve, open_store, tmp_path, monkeypatch):
     """Training goes on, and no page waits for it; in the end all results are stored."""
     monkeypatch.setattr("attnkit.service.writer.RETRY_SECONDS", 0.001)
-    store, read = open_store(tmp_path), []
-    service = serve(store)
+    store, away = open_store(tmp_path), Mock(side_effect=Unavailable("the database is away"))
+    service, read = serve(store), Mock(side_effect=away.side_effect)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(store, "put", away)
-        meanwhile.setattr(store, "snapshot", lambda key: read.append(key) or away())
+        meanwhile.setattr(store, "snapshot", read)
         jobs = finish(service, *(small(5, first_seed) for first_seed in range(10, 13)))
         found = {(job.state, job.stored, job.unstored, job.tried_again) for job in jobs}
         assert found == {("finished", False, "the database is away", True)}
         assert [service.find(small(5, 9)) for _ in range(5)] == [None] * 5
-        assert len(read) == 1
+        assert read.call_count == 1
     assert_stored(service, jobs)
     for job in jobs:
         assert_same_bits(store.snapshot(job.experiment.hash), job.snapshot)
@@ -464,8 +414,12 @@ def test_what_waits_for_the_store_is_bounded(monkeypatch):
     monkeypatch.setattr("attnkit.service.writer.RETRY_SECONDS", 0.001)
     monkeypatch.setattr("attnkit.service.writer.MAX_BYTES", 4)
     told, tried = [], threading.Semaphore(0)
-    store = SimpleNamespace(put=lambda *_: tried.release() or away())
-    with closing(ResultWriter(store, lambda *said: told.append(said))) as writer:
+
+    def put(*_):
+        tried.release()
+        raise Unavailable("the database is away")
+
+    with closing(ResultWriter(SimpleNamespace(put=put), lambda *said: told.append(said))) as writer:
         for name in "abc":
             writer.write(name, b"12", b"34")
         for _ in range(10):

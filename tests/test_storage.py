@@ -1,12 +1,15 @@
-"""Where the pages find the store: settings, or a connection of Streamlit's secrets."""
+"""Objects of which a server has one, and where it finds the store: settings, or secrets."""
 
 import json
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import streamlit as st
 from finished import store_finished
 from kinds import tiny
 from sqlalchemy import create_engine
@@ -16,6 +19,8 @@ from attnkit.service.database_engines import FILE
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, TooLarge, Unavailable
 from attnkit.ui.server import storage
+from attnkit.ui.server.owner import gate
+from attnkit.ui.server.singletons import Singleton
 from attnkit.ui.server.storage import result_store, stored_experiment
 
 
@@ -73,3 +78,41 @@ def test_a_connection_in_the_secrets_comes_first(monkeypatch):
     monkeypatch.setattr(storage, "ResultStore", lambda where, **_: Mock(where=where))
     result_store.clear()
     assert result_store().where is engine
+
+
+def test_many_threads_get_one_object_until_it_is_cleared():
+    """None is kept like any other; a failed attempt keeps nothing; what is cleared is released."""
+    together, made, released = threading.Barrier(8), [], []
+
+    @Singleton
+    def fragile():
+        made.append(None)
+        if len(made) == 1:
+            raise BlockingIOError
+
+    def call(_):
+        together.wait(10)
+        try:
+            return fragile()
+        except BlockingIOError:
+            return "failed"
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(call, range(8)), key=str) == [None] * 7 + ["failed"]
+    assert len(made) == 2
+    one = Singleton(object, release=released.append)
+    first = one()
+    assert one() is first
+    one.clear()
+    one.clear()
+    assert released == [first]
+    assert one() is not first
+
+
+def test_clearing_the_caches_of_streamlit_clears_no_object_of_ours():
+    """Any visitor can ask Streamlit to clear its caches."""
+    for single in (gate, result_store):
+        before = single()
+        st.cache_resource.clear()
+        assert single() is before
+        single.clear()

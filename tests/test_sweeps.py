@@ -1,13 +1,9 @@
 """Sweeps: their text and points, plans, chunks, how they go on, and those of visitors."""
 
-import contextlib
 import json
 import os
-import random
 import re
 import shutil
-import subprocess
-import sys
 from itertools import product
 from types import SimpleNamespace
 
@@ -15,7 +11,6 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from children import child
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_sweeps import SMALL, Inline, changed, run_inline
@@ -23,7 +18,6 @@ from searching import briefly
 
 import attnkit as ak
 from attnkit.experiment.experiment import settings
-from attnkit.foundation.process import N_CORES, environment_with_package
 from attnkit.service.jobs import Watcher
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused
@@ -213,16 +207,11 @@ def test_a_sweep_gives_the_numbers_of_train(tmp_path):
         assert tried[row["learning_rate"]] >= max(tried.values()) - 0.005
     for runs, names in ((result.runs, [*axes, "sharing"]), (tuned.runs, ["d_head", "sharing"])):
         for _, rows in runs.groupby(names):
-            given = {name: rows[name].iloc[0].item() for name in names[:-1]}
-            given |= {
-                "learning_rate": rows["learning_rate"].iloc[0],
-                "sharing": [rows["sharing"].iloc[0]],
-            }
-            alone = ak.train(
-                ak.Experiment(**{**sweep.base, **given}, n_seeds=2, first_seed=7), "cpu"
-            )
+            given = rows[[*names, "learning_rate"]].iloc[0].to_dict()
+            experiment = ak.Experiment(**sweep.base, **given, n_seeds=2, first_seed=7)
+            alone = run_table(ak.train(experiment, "cpu").snapshot)
             for name in ("seed", "accuracy", "loss", "score_symmetry", "parameters"):
-                assert rows[name].tolist() == run_table(alone.snapshot)[name].tolist(), given
+                assert rows[name].tolist() == alone[name].tolist(), given
 
 
 def test_only_what_is_missing_is_trained(folder):
@@ -332,47 +321,22 @@ def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder
 def test_a_sweep_with_local_workers_survives_the_death_of_one(tmp_path):
     """It is killed in the middle of its first chunk, with others in flight, and is replaced."""
     executor = LocalExecutor(1)
+    submit, kills = executor.submit, []
+
+    def submit_and_kill(*task):
+        future = submit(*task)
+        if kills:
+            psutil.Process(kills.pop()).kill()
+        return future
+
     try:
-        kills = [executor.submit(os.getpid).result(60)]
+        kills.append(submit(os.getpid).result(60))
         assert kills != [os.getpid()]
-        submit = executor.submit
-
-        def submit_and_kill(*task):
-            future = submit(*task)
-            if kills:
-                psutil.Process(kills.pop()).kill()
-            return future
-
         executor.submit, executor.n_runs = submit_and_kill, None
         assert failed(run_inline(SMALL, tmp_path / "sweep", executor)[1]).empty
         assert not kills
     finally:
         executor.shutdown(cancel_futures=True)
-
-
-@pytest.mark.server
-@pytest.mark.long(seconds=20)
-def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path, seed):
-    """After SIGKILL at a moment drawn from the seed, the rest is trained, each run once."""
-    base = {**SMALL.base, "steps": 100, "evaluate_every": 50}
-    sweep = changed(base=base, axes={"d_head": [2, 3, 5], "n_entries": [2, 3, 5]})
-    environment = environment_with_package() | {N_CORES: "1"}
-    file, folder = tmp_path / "killed.toml", tmp_path / "killed"
-    file.write_text(sweep.to_toml())
-    command = [sys.executable, "-m", "attnkit", "sweep", str(file)]
-    with child(*command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        next(line for line in process.stderr if f" of {sweep.n_runs} runs" in line)
-        workers = psutil.Process(process.pid).children(recursive=True)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(random.Random(seed).uniform(0, 0.5))
-        process.kill()
-    assert not psutil.wait_procs(workers, timeout=30)[1]
-    n_kept = len(read(folder, sweep).runs)
-    n_trained, result = run_inline(sweep, folder)
-    assert n_trained == sweep.n_runs - n_kept < sweep.n_runs
-    assert failed(result).empty
-    alone = run_inline(sweep, tmp_path / "alone")[1]
-    pd.testing.assert_frame_equal(result.runs[NUMBERS], alone.runs[NUMBERS])
 
 
 SIZES = {"n_values": 7, "d_model": 16, "batch_size": 16, "n_eval": 16, "d_head": 3}

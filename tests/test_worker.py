@@ -4,10 +4,8 @@ Where turns are compared, time is that of a clock that the work itself puts forw
 training and answering take drawn seconds and compute nothing.
 """
 
-import gc
 import random
 import threading
-import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -46,36 +44,6 @@ def test_work_is_done_piece_by_piece_and_nothing_is_done_meanwhile(seed):
     assert [under_way[name].result() for name in "abc"] == ["a", "b", "c"]
     assert SlicedWork(lambda: work("d", 5)).advance(3600.0)
     assert work("e", 5) == "e"
-
-
-@pytest.mark.parametrize("is_withdrawn", [False, True])
-def test_work_that_ends_early_leaves_nothing(is_withdrawn):
-    """Its memory is freed at once, without a collection, and its error is that of the work."""
-    kept = []
-
-    def work():
-        made = set()
-        kept.append((weakref.ref(made), threading.current_thread()))
-        pause()
-        raise ValueError("out of paper")
-
-    gc.disable()
-    try:
-        sliced = SlicedWork(work)
-        assert not sliced.advance(0.0)
-        ((made, thread),) = kept
-        assert made() is not None
-        if is_withdrawn:
-            sliced.withdraw()
-        else:
-            assert sliced.advance(0.0)
-            with pytest.raises(ValueError, match="out of paper") as raised:
-                sliced.result()
-            del raised
-        thread.join()
-        assert made() is None
-    finally:
-        gc.enable()
 
 
 # turns
@@ -208,17 +176,17 @@ def test_what_is_stopped_or_withdrawn_is_not_computed(monkeypatch, seed):
     """All commands are read before the next turn; what is dropped in the middle takes no more."""
     plan = [(1.0, look("request", "away")), (1.0, start("job", "away")), (0.0, start("last", "x"))]
     plan += [(1.3, Withdraw("request")), (1.3, Steer("job", "stop", 1))]
-    for number in range(61):
-        plan += [(0.0, start(f"{number}", "home")), (0.0, Steer(f"{number}", "stop", 1))]
-        plan += [(0.0, look(f"request {number}", "home", example=number))]
-        plan += [(0.0, Withdraw(f"request {number}"))]
+    names = [f"{number}" for number in range(61)]
+    for n, name in enumerate(names):
+        commands = start(name, "home"), Steer(name, "stop", 1), look(f"look {n}", "home", example=n)
+        plan += [(0.0, command) for command in (*commands, Withdraw(f"look {n}"))]
     worked = TimedWorker(monkeypatch, seed, plan, end=9.0)
     assert worked.n_built <= 2
     assert worked.n_answered <= 1
     assert {name for at, name in worked.turns if at > 2.5} == {"last"}
     assert worked.of(protocol.Answer) == []
     stopped = [update.job for update in worked.of(protocol.Update) if update.state == "stopped"]
-    assert stopped == [*(f"{number}" for number in range(61)), "job"]
+    assert stopped == [*names, "job"]
 
 
 def test_equal_requests_are_computed_once(monkeypatch, seed):
@@ -319,14 +287,15 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
                     busy.clear()
                     raise BrokenPipeError
 
-    def advance(training, n_steps, advance=Training.advance):
+    in_memory, do = Beating(), Training.advance
+    thread = threading.Thread(target=in_memory.beat, daemon=True)
+
+    def advance(training, n_steps):
         busy.set()
         thread.join(PATIENCE)
-        return advance(training, n_steps)
+        return do(training, n_steps)
 
     monkeypatch.setattr(Training, "advance", advance)
-    in_memory = Beating()
-    thread = threading.Thread(target=in_memory.beat, daemon=True)
     thread.start()
     in_memory.work(("a", small(1)))
     assert len(beats) == 3

@@ -61,15 +61,13 @@ def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
 
 
 def wait_for_end(process_id: int) -> bool:
-    """Return whether a process, child or not, ends in time."""
+    """Return whether a process ends in time; it need not be a child."""
     try:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
         return True
     try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(PATIENCE * 1000))
+        return bool(select.select([descriptor], [], [], PATIENCE)[0])
     finally:
         os.close(descriptor)
 
