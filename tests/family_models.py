@@ -177,18 +177,33 @@ _OLMO_3 = {
     "sliding_attention": rope("default")["rope_parameters"],
     "full_attention": rope("yarn", **_YARN)["rope_parameters"],
 }
+_SECTIONS = rope("default", mrope_section=[1, 1, 1])
 _BERT_DECODER = {"is_decoder": True, "add_cross_attention": True, "kinds": _BOTH, "pre_norm": True}
 _TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 _MODERN = {"hidden_size": 24, "num_hidden_layers": 5, "pre_norm": True, **_TOKENS}
 _NEO = {"kinds": {"causal": r"\.attention"}, "pre_norm": True}
 _MOE = settings(
-    "num_experts=2 num_experts_per_tok=1 num_local_experts=2 moe_intermediate_size=8 "
+    "num_experts=2 num_experts_per_tok=1 num_local_experts=2 n_routed_experts=2 n_shared_experts=1 "
+    "n_group=1 topk_group=1 moe_num_experts=2 moe_k=1 moe_intermediate_size=8 "
     "shared_expert_intermediate_size=8"
 )
 _LINEAR = settings(
     "linear_num_value_heads=2 linear_num_key_heads=2 linear_key_head_dim=4 linear_value_head_dim=4"
 )
 _FIVE = {"num_hidden_layers": 5}
+_GEMMA_3 = {
+    "text_config": _STYLES["llama"] | _FIVE | {"vocab_size": D_VOCAB, "sliding_window_pattern": 2},
+    "vision_config": settings(
+        "hidden_size=8 num_hidden_layers=1 num_attention_heads=2 intermediate_size=5 image_size=28"
+    ),
+}
+_GEMMA_3N = settings(
+    "num_kv_shared_layers=2 vocab_size_per_layer_input=23 hidden_size_per_layer_input=4 "
+    "laurel_rank=3 altup_num_inputs=2 intermediate_size=[8,8,8,8,8]"
+) | {
+    "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"],
+    "activation_sparsity_pattern": [0.0] * 5,
+}
 _SOME = {"layer_types": ["conv", "full_attention", "conv", "full_attention", "full_attention"]}
 _SOUND = settings(
     "num_mel_bins=5 max_source_positions=13 max_target_positions=31 bos_token_id=1 eos_token_id=2 "
@@ -202,18 +217,33 @@ _GEMMA_4 = {"layer_types": ["sliding_attention", "full_attention"] * 2} | settin
 _TURNED = rope(
     "yarn", factor=32.0, beta_fast=4.0, original_max_position_embeddings=16, truncate=False
 )
+_OSS = {"sliding_window": 4, "attention_bias": True, **_TURNED}
+_DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 
 _PLAIN = {
-    "bert": "BertModel:bert RobertaForMaskedLM:roberta",
-    "llama": "LlamaForCausalLM:llama Qwen2Model:qwen2 Qwen3ForCausalLM:qwen3 Gemma2Model:gemma2 "
+    "bert": "BertModel:bert RobertaForMaskedLM:roberta CamembertModel:camembert "
+    "XLMRobertaModel:xlm-roberta ErnieModel:ernie",
+    "llama": "LlamaForCausalLM:llama MistralModel:mistral MinistralModel:ministral "
+    "Qwen2Model:qwen2 Qwen3ForCausalLM:qwen3 GemmaForCausalLM:gemma Gemma2Model:gemma2 "
     "GraniteModel:granite Starcoder2Model:starcoder2 CohereModel:cohere GlmModel:glm "
-    "Phi3Model:phi3 ApertusForCausalLM:apertus NemotronModel:nemotron",
-    "pair": "BartForConditionalGeneration:bart MarianMTModel:marian",
-    "t5": "T5ForConditionalGeneration:t5 UMT5ForConditionalGeneration:umt5",
+    "Phi3Model:phi3 ApertusForCausalLM:apertus Ernie4_5Model:ernie4_5 Glm4Model:glm4 "
+    "NemotronModel:nemotron",
+    "pair": "BartForConditionalGeneration:bart BlenderbotSmallModel:blenderbot-small "
+    "MarianMTModel:marian",
+    "t5": "T5ForConditionalGeneration:t5 MT5ForConditionalGeneration:mt5 "
+    "UMT5ForConditionalGeneration:umt5",
     "gpt2": "GPT2Model:gpt2 GPTBigCodeModel:gpt_bigcode",
     "distilbert": "DistilBertModel:distilbert",
 }
 """Classes of the library and families without settings of their own."""
+
+_ALIKE = (
+    "Afmoe:afmoe Arcee:arcee AriaText:aria_text Cwm:cwm Doge:doge Dots1:dots1 "
+    "Ernie4_5_Moe:ernie4_5_moe FlexOlmo:flex_olmo Glm4Moe:glm4_moe GraniteMoe:granitemoe "
+    "Jais2:jais2 Mellum:mellum Ministral3:ministral3 Olmoe:olmoe Phimoe:phimoe "
+    "SeedOss:seed_oss SolarOpen:solar_open VaultGemma:vaultgemma"
+)
+"""Families whose layout and rules are those of another one."""
 
 _MODELS = [
     *(
@@ -222,14 +252,20 @@ _MODELS = [
         for pair in names.split()
     ),
     _model("bert", "BertLMHeadModel", "bert", **_BERT_DECODER | {"pre_norm": False}),
+    _model("bert", "BertGenerationDecoder", "bert-generation",
+           **_BERT_DECODER | {"pre_norm": False}),
+    _model("bert", "ElectraForPreTraining", "electra", embedding_size=7),
     _model("bert", "MegatronBertModel", "megatron-bert", **_BERT_DECODER),
+    _model("bert", "RobertaPreLayerNormModel", "roberta-prelayernorm", **_BERT_DECODER),
+    _model("bert", "XLMRobertaXLModel", "xlm-roberta-xl", **_BERT_DECODER),
     _model("bert", "MPNetModel", "mpnet", {"encoder": r"attention\.attn"}),
-    _model("bert", "DebertaV2Model", "deberta-v2", relative_attention=True,
-           pos_att_type=["c2p", "p2c"]),
+    _model("bert", "DebertaV2Model", "deberta-v2", **_DEBERTA),
     _model("bert", "AlbertForMaskedLM", "albert", _KINDS["distilbert"], embedding_size=7,
            num_hidden_layers=4, num_hidden_groups=2),
-    _model("bert", "ModernBertForMaskedLM", "modernbert", {"encoder": r"\.attn"},
-           attention_bias=True, **_MODERN),
+    _model("bert", "ModernBertForMaskedLM", "modernbert", {"encoder": r"\.attn"}, **_MODERN),
+    _model("bert", "ModernBertModel", "modernbert", {"encoder": r"\.attn"}, attention_bias=True,
+           **_MODERN),
+    _model("bert", "ModernBertDecoderForCausalLM", "modernbert-decoder", _KINDS["gpt2"], **_MODERN),
     _model("bert", "NomicBertModel", "nomic_bert", _ENCODER, head_dim=8),
     _model("llama", "EuroBertModel", "eurobert", _ENCODER, **_TOKENS),
     _model("gpt2", "GPT2LMHeadModel", "gpt2", {"cross": r"\.crossattention", **_KINDS["gpt2"]},
@@ -241,31 +277,61 @@ _MODELS = [
     _model("llama", "LlamaModel", "llama", attention_bias=True, **rope("linear", factor=3.0)),
     _model("llama", "LlamaModel", "llama", **rope("llama3", **LLAMA_3)),
     _model("llama", "LlamaModel", "llama", **rope("dynamic", factor=2.0)),
+    _model("llama", "MixtralModel", "mixtral", **_MOE),
+    _model("llama", "Qwen2MoeModel", "qwen2_moe", hidden_size=32, **_MOE),
+    _model("llama", "Qwen3MoeModel", "qwen3_moe", **_MOE),
     _model("llama", "Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7),
     _model("llama", "Gemma3TextModel", "gemma3_text", _ENCODER, use_bidirectional_attention=True),
+    Case("Gemma3ForConditionalGeneration", _GEMMA_3, {"causal": r"language_model.*self_attn"},
+         "gemma3_text", pre_norm=True),
+    _model("llama", "Gemma3nForCausalLM", "gemma3n_text", **_FIVE, **_GEMMA_3N),
+    _model("llama", "SmolLM3Model", "smollm3", **_FIVE),
     _model("llama", "OlmoModel", "olmo", pre_norm=False),
     _model("llama", "Olmo2Model", "olmo2", pre_norm=False),
+    _model("llama", "Olmo3Model", "olmo3", pre_norm=False, **_FIVE),
     _model("llama", "Olmo3Model", "olmo3", pre_norm=False, rope_parameters=_OLMO_3, **_FIVE),
     _model("llama", "StableLmModel", "stablelm", head_dim=None, hidden_size=96, use_qkv_bias=True),
+    _model("llama", "HeliumModel", "helium", head_dim=6, hidden_size=36, num_attention_heads=6),
+    _model("llama", "PhiModel", "phi", head_dim=8, hidden_size=48, num_attention_heads=6),
     _model("llama", "Cohere2Model", "cohere2", head_dim=6, **_FIVE),
     _model("llama", "Exaone4Model", "exaone4", pre_norm=False, **_FIVE),
     _model("llama", "Lfm2Model", "lfm2", head_dim=6, **_FIVE, **_SOME),
     _model("llama", "Llama4ForCausalLM", "llama4_text", intermediate_size_mlp=8, moe_layers=[],
            num_local_experts=2, **_FIVE),
+    _model("llama", "Qwen2VLTextModel", "qwen2_vl_text", head_dim=6, **_SECTIONS),
     _model("llama", "Qwen3NextModel", "qwen3_next", num_hidden_layers=8, **_LINEAR, **_MOE),
+    _model("pair", "BlenderbotModel", "blenderbot", pre_norm=True),
     _model("pair", "M2M100Model", "m2m_100", pre_norm=True),
+    _model("pair", "MBartModel", "mbart", pre_norm=True),
+    _model("pair", "PegasusModel", "pegasus", pre_norm=True),
     _model("pair", "WhisperForConditionalGeneration", "whisper", pre_norm=True, **_SOUND),
     _model("opt", "OPTForCausalLM", "opt"),
     _model("opt", "OPTForCausalLM", "opt", pre_norm=False, do_layer_norm_before=False),
+    _model("opt", "OPTForCausalLM", "opt", pre_norm=False, layer_norm_elementwise_affine=False),
+    _model("t5", "T5EncoderModel", "t5", {"encoder": "SelfAttention"}),
+    *(
+        _model("llama", f"{start}ForCausalLM", family, None, family != "flex_olmo",
+               **_FIVE, **_MOE, head_dim=6)
+        for start, family in (pair.split(":") for pair in _ALIKE.split())
+    ),
+    _model("llama", "Qwen2_5_VLTextModel", "qwen2_5_vl_text", head_dim=6, **_FIVE, **_SECTIONS),
+    _model("llama", "Qwen3VLTextModel", "qwen3_vl_text", **_FIVE),
+    _model("llama", "Qwen3VLMoeTextModel", "qwen3_vl_moe_text", **_FIVE, **_MOE),
+    _model("llama", "Qwen3_5TextModel", "qwen3_5_text", **_FIVE, **_LINEAR),
+    _model("llama", "Qwen3_5MoeTextModel", "qwen3_5_moe_text", **_FIVE, **_LINEAR, **_MOE),
     _model("llama", "Gemma4ForCausalLM", "gemma4_text", **_GEMMA_4),
     _model("llama", "Gemma4TextModel", "gemma4_text", _ENCODER, **_GEMMA_4 | {
         "attention_k_eq_v": False, "num_kv_shared_layers": 0, "attention_bias": True,
         "use_bidirectional_attention": "all"}),
-    _model("llama", "GptOssModel", "gpt_oss", sliding_window=4, attention_bias=True,
-           **_MOE, **_TURNED),
+    _model("llama", "Gemma4UnifiedForCausalLM", "gemma4_unified_text", **_GEMMA_4),
+    _model("llama", "GptOssModel", "gpt_oss", **_MOE | _OSS),
+    _model("llama", "GptOssForCausalLM", "gpt_oss", **_MOE | _OSS | {"attention_bias": False}),
     _model("latent", "DeepseekV2Model", "deepseek_v2", q_lora_rank=None, **rope("default")),
     _model("latent", "DeepseekV2ForCausalLM", "deepseek_v2", attention_bias=False, **_TURNED),
     _model("latent", "DeepseekV3ForCausalLM", "deepseek_v3", **_TURNED),
+    _model("latent", "Glm4MoeLiteModel", "glm4_moe_lite", **rope("default")),
+    _model("latent", "MiniCPM3Model", "minicpm3", **_TURNED),
+    _model("latent", "YoutuForCausalLM", "youtu", **rope("default")),
     _model("falcon", "FalconModel", "falcon", multi_query=False, alibi=True, bias=True),
     _model("falcon", "FalconModel", "falcon", multi_query=True, parallel_attn=False),
     _model("falcon", "FalconForCausalLM", "falcon", num_kv_heads=2, new_decoder_architecture=True),

@@ -337,7 +337,7 @@ def waves(at):
 
 
 class InspectedExample:
-    """What a model says about one batch of examples a seed: by (variant, place of the seed)."""
+    """Hold what a model says about one batch of examples per seed, by (variant, place of seed)."""
 
     def __init__(self, model, experiment, n=7):
         drawn = [model.task.draw(n, generator_for(s, "look"), held_out=False) for s in model.seeds]

@@ -184,7 +184,7 @@ PLACES = """(panel) => [...document.querySelectorAll('[data-figure=map] .ak-pane
 
 @pytest.mark.long(seconds=6)
 def test_similarity_is_shown_as_it_was_found(page, tmp_path):
-    """What is tied lies in one place of the joint map, and numbers are those of the step."""
+    """Tied vectors lie in one place of the joint map, and the numbers belong to the step shown."""
     page.set_viewport_size({"width": WIDE, "height": 4800})
     film = record(tiny("directed", sharing=["QKV", "Q=K", "QKV n_heads=1"], n_heads=2, steps=12))
 

@@ -476,8 +476,8 @@ def test_a_page_has_one_entry_in_the_history_and_a_lesson_another(page):
         if address is None:
             page.keyboard.press("Shift")  # from now on, the visitor wants what has been opened
         else:
-            most = 50  # entries that Chromium keeps
-            assert page.evaluate(push, f"/{address}") == min(start + more, most), address
+            kept = min(start + more, 50)  # Chromium keeps 50 entries
+            assert page.evaluate(push, f"/{address}") == kept, address
             assert page.url == ELSEWHERE + address
     page.get_by_text("down").click()
     main = page.locator("[data-testid=stMain]")

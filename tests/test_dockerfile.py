@@ -44,7 +44,7 @@ def test_environment_names_settings_of_ours_and_of_streamlit(image):
 
 
 def test_all_that_is_copied_is_there_and_everything_that_a_page_imports_is_copied(image):
-    """What .dockerignore leaves in is what the Dockerfile copies: all Python but the tests."""
+    """The Dockerfile copies exactly what .dockerignore lets in: all Python but the tests."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
     let_in = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines

@@ -440,7 +440,7 @@ def test_values_are_means_or_medians_in_the_unit_of_the_measure():
 
 
 def test_where_some_seeds_differ_their_numbers_are_told():
-    """Those that fall behind or get ahead, those the other way round, and those that solve it."""
+    """The words give how many seeds fall behind, how many are ahead, and how many solve it."""
     for statement, n in ((worse("Q=K", "QKV"), 8), (better("QKV", "Q=K"), 1)):
         evidence = made_up(claim_of(statement), MadeUp(QKV=1.0, Q_K=1.0))
         evidence.scores["Q=K"]["accuracy"][0, :n] = 0.2

@@ -116,7 +116,7 @@ def lethal(monkeypatch):
 def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
     tmp_path, monkeypatch, seed, lethal
 ):
-    """What trains beside it goes on, or begins anew and keeps its bits.
+    """A run that trains beside a failing one goes on, or begins anew, and keeps its bits.
 
     A closed service leaves neither thread, process, open file nor temporary file.
     """

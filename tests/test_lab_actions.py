@@ -164,13 +164,13 @@ def check_results(tab, lab, job, said):
     (at,) = np.flatnonzero(snapshot.eval_steps == steps[-1])
     history = snapshot.per_sharing(snapshot.history["accuracy"])[: at + 1]
     trains = job.trains.sharing
+    over = re.match("Finished|Trained|Stopped", said)  # else it may have come further since
     for variant in chosen:
         if variant not in known:
             assert shown[variant] == "–"
             lacking = re.search(r"Not trained yet: ([^.]*)\.", re.sub(r"\\(\W|_)", r"\1", said))[1]
             assert title_of(variant) in lacking.split(", ")
             continue
-        over = re.match("Finished|Trained|Stopped", said)  # else it may have come further since
         if not over and job.reused is not None and variant in trains:
             continue
         rows = history[:, known.index(variant)]

@@ -33,7 +33,7 @@ def test_work_grows_with_steps_seeds_and_sizes(monkeypatch):
 
 
 def test_the_estimate_follows_the_pace_of_this_machine_and_learns_from_jobs():
-    """Of the same task it then expects what was measured, of others something between."""
+    """The estimate for the same task becomes the measured pace; for others it moves towards it."""
     assert 0 < measure_pace("torch") < 60
     queue, other = JobQueue(ServerSettings(), threading.Condition()), Experiment(task="directed")
     queue.set_pace(0.01, "kernel")

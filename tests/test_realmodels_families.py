@@ -5,7 +5,10 @@ scores, split into heads, turned by position. Nothing of ours has a say in them.
 older and newer, true and false.
 """
 
+import contextlib
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,11 +16,18 @@ import numpy as np
 import pytest
 import torch
 from family_models import CASES, D_VOCAB, built, library, opened, settings
+from hypothesis import given
+from hypothesis import strategies as st
+from searching import briefly
 from torch.overrides import TorchFunctionMode
 
+from attnkit.realmodels.base import Kind
 from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.families import hugging_face_layers
-from attnkit.realmodels.layouts import SPARSE
+from attnkit.realmodels.gguf_file import ARCHITECTURES
+from attnkit.realmodels.layouts import FAMILIES, SPARSE
+from attnkit.realmodels.safetensors_file import open_safetensors
+from attnkit.realmodels.sources import find_files
 from attnkit.realmodels.tensors import TensorEntry, TensorFile
 
 # what the library computes
@@ -221,8 +231,12 @@ def test_heads_are_the_librarys_own(name, tmp_path):
         assert [read.latent_q, read.latent_kv] == ranks
 
 
-def test_sizes_that_a_configuration_leaves_out_are_the_librarys():
-    """Some configurations hold only what differs from the library's own."""
+def test_every_family_is_compared_and_documented():
+    """A new family has a model here and a word in the documentation; sizes are the library's."""
+    rare = {"deepseek_v4", "qwen2_vl", "qwen2_5_vl", "reformer"}
+    assert set(FAMILIES) <= {case.family for case in CASES.values()} | rare
+    text = (Path(__file__).parents[1] / "docs" / "real_models.md").read_text()
+    assert {*FAMILIES, *ARCHITECTURES} - set(re.findall(r"`([^` ]+)`", text)) == set()
     for family, sizes in SPARSE.items():
         config = library().AutoConfig.for_model(family)
         assert {name: getattr(config, name) for name in sizes} == sizes, family
@@ -286,9 +300,6 @@ def test_angles_of_older_configurations():
         ({"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}}, [1.0, 0.1]),
         ({"rope_scaling": YARN}, [1.0, pytest.approx(0.01 / 4)]),  # often turned: kept
         ({"rope_scaling": YARN | {"factor": None}}, [1.0, pytest.approx(0.01 / 2)]),
-        # Of a part of a head, the library would scale more than the frequencies.
-        ({"partial_rotary_factor": 0.5, "rope_scaling": YARN}, None),
-        ({"partial_rotary_factor": 0.5, "rope_scaling": YARN | {"attention_factor": 1.0}}, [1.0]),
     ):
         assert frequencies(**config) == [expected] * 3, config
     gemma = {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
@@ -297,12 +308,33 @@ def test_angles_of_older_configurations():
     local = gemma | {"sliding_window_pattern": 2, "rope_local_base_freq": 100.0}
     assert frequencies(3, **local) == [[1.0, 0.1], slow, [1.0, 0.1]]
     assert frequencies(no_rope_layers=[1, 0, 1]) == [usual, None, usual]
+    shapes = {"gpt_neox.layers.0.attention.query_key_value.weight": (48, 16)}
+    shapes |= {"gpt_neox.layers.0.input_layernorm.weight": (16,)}
+    config = settings(
+        "model_type='gpt_neox' hidden_size=16 num_hidden_layers=1 num_attention_heads=1 "
+        "rotary_pct=0.25 rotary_emb_base=100"
+    )
+    _, (one,), _ = read_all(shapes, config)
+    assert one.rope.frequencies.tolist() == [1.0, 0.1]
+
+
+def test_positions_scaled_by_another_rule_are_left_out_and_said():
+    """The rule "longrope" has other frequencies for long texts; YaRN may scale a part of a head."""
+    part = {"partial_rotary_factor": 0.5}
+    for config in (
+        {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}},
+        {**part, "rope_scaling": YARN},
+    ):
+        _, read, notes = read_all(llama_file(), LLAMA | config)
+        assert [one.rope for one in read] == [None] * 3
+        assert any(repr(config["rope_scaling"]["rope_type"]) in note for note in notes)
+    assert None not in frequencies(**part, rope_scaling=YARN | {"attention_factor": 1.0})
 
 
 def test_notes_say_what_is_not_shown():
-    """Norms after the projection, caps, windows, and what else the model is.
+    """Norms after the projection, caps, windows, what else the model is, and what is missing.
 
-    Layers that only train are not read, as DeepSeek V3 has one.
+    BART's cross-attention may be untrained, and DeepSeek V3 has a layer more.
     """
     shapes = llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
     shapes["vision_tower.layers.0.self_attn.q_proj.weight"] = (3, 3)
@@ -314,10 +346,19 @@ def test_notes_say_what_is_not_shown():
     assert read_all(llama_file(), config)[2] == ()
     fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
     assert [layer.index for layer in read_all(llama_file(3), LLAMA | fields)[0]] == [0, 1]
+    shapes = {
+        f"model.decoder.layers.0.{module}.{part}_proj.weight": (6, 6)
+        for module in ("self_attn", "encoder_attn")
+        for part in "qkv"
+    }
+    config = settings("model_type='bart' d_model=6 decoder_layers=1 decoder_attention_heads=2")
+    layers, _, notes = read_all(shapes, config)
+    assert [layer.kind for layer in layers] == [Kind.CAUSAL, Kind.CROSS]
+    assert notes == ("There is no encoder in the file, so cross-attention may be untrained.",)
 
 
-def test_a_configuration_or_file_that_does_not_fit_is_refused():
-    """The message names the field or tensor, what was found instead, and what is allowed."""
+def test_a_configuration_that_does_not_fit_is_refused():
+    """The message names the field or tensor, what was found, and what is allowed."""
     for config, *words in (
         ({"model_type": None}, "model_type is None", "afmoe, albert"),
         ({"model_type": "mamba"}, "model_type is 'mamba'", "k_proj.weight"),
@@ -341,12 +382,64 @@ def test_a_configuration_or_file_that_does_not_fit_is_refused():
         assert [word for word in words if word not in said] == []
     for config in (None, [], "llama"):
         assert "must be an object" in refusal(llama_file(), config)
+
+
+def test_a_file_that_does_not_fit_is_refused():
+    """The message names what is missing and what the file has instead, of which it lists some."""
     value = "model.layers.1.self_attn.v_proj.weight"
     for shapes, says in (
         ({n: s for n, s in llama_file().items() if n != value}, f"no tensor .{re.escape(value)}"),
         (llama_file() | llama_file(prefix="teacher."), r"several models.*'model\.', 'teacher\.'"),
         ({"model.layers.0.self_attn.q_proj.qweight": (3, 5)}, "take the unquantised model"),
         ({}, "the file holds nothing"),
+        ({f"attn{i}": (1,) for i in range(17)}, r"'attn5' and 11 more$"),
         ({"attn\n\x1b[31m" + "x" * 10_000 + str(i): (1,) for i in range(100)}, "94 more"),
     ):
         assert re.search(says, refusal(shapes, LLAMA))
+
+
+ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ANY = ANY | st.lists(ANY, max_size=3) | st.dictionaries(st.text(max_size=3), ANY, max_size=2)
+ROPE = ("factor", "rope_theta", "beta_fast", "beta_slow", "mscale", "attention_factor", "truncate")
+
+
+@pytest.fixture(
+    scope="module", params=["Gemma4ForCausalLM", "DeepseekV3ForCausalLM", "FalconModel"]
+)
+def saved(request, tmp_path_factory):
+    """A file and a configuration of each newer family; it knows the tensors that it needs."""
+    folder = tmp_path_factory.mktemp("saved")
+    built(CASES[request.param], folder)
+    config, names = json.loads((folder / "config.json").read_text()), set()
+    file = open_safetensors(find_files(str(folder)))
+    kept = replace(file, load=lambda name: (names.add(name), file.load(name))[1])
+    for layer in hugging_face_layers(kept, config)[1]:
+        layer.read()
+    return file, names, config
+
+
+def test_a_missing_tensor_or_another_shape_is_named(saved):
+    """Every tensor that is read is looked for first; only biases may be missing."""
+    file, names, config = saved
+    whole = {name: entry.shape for name, entry in file.entries.items()}
+    for name in names:
+        shapes = {**whole, name: (*whole[name], 3)}
+        assert repr(name)[:60] in refusal(shapes, config)
+        if name.endswith(".weight"):
+            del shapes[name]
+            said, missing = refusal(shapes, config), name.replace("ln_attn", "input_layernorm")
+            expected = (f"no tensor {missing!r}", "layers", "no attention found")
+            assert any(words in said for words in expected)
+
+
+@briefly(25)
+@given(data=st.data())
+def test_any_configuration_is_read_or_refused(saved, data):
+    """A configuration with any fields is read or raises Unreadable, and nothing else."""
+    file, _, config = saved
+    fields = data.draw(st.dictionaries(st.sampled_from(sorted(config)), ANY, max_size=3))
+    rope = {"rope_type": data.draw(st.sampled_from(("yarn", "proportional", "llama3")))}
+    rope |= data.draw(st.dictionaries(st.sampled_from(ROPE), ANY, max_size=4))
+    with contextlib.suppress(Unreadable):
+        for layer in hugging_face_layers(file, config | {"rope_parameters": rope} | fields)[1]:
+            layer.read()

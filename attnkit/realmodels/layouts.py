@@ -1,7 +1,7 @@
 """Table of how the model families of Hugging Face transformers name and store their attention.
 
-To add a family, add a row here and one in tests/family_models.py, which compares the
-weights that are read with what the library computes.
+To add a family, add a row here and one in tests/family_models.py, which compares the weights
+that are read with what the library computes.
 """
 
 from __future__ import annotations
