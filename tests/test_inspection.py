@@ -325,7 +325,8 @@ def test_a_book_of_ones_own_is_looked_up():
         }
 
     asked, sized = asked_for("Jon"), film.experiment.replace(n_entries=4)
-    found, symmetry, alike = (inspect(film, Inspection(view, **asked)) for view in FILMED)
+    found, alike = (inspect(film, Inspection(v, **asked)) for v in ("attention", "similarity"))
+    symmetry = inspect(film_of("phonebook", ("QKV", "Q=K")), Inspection("symmetry", **asked))
     for place, variant in enumerate(film.experiment.sharing[:2]):
         weights = film.frames[-1].parameters[place].items()
         own = {name: torch.from_numpy(array).double() for name, array in weights}
