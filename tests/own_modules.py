@@ -27,22 +27,10 @@ class Linear(OneHead):
     """Attention without softmax, whose cache is one matrix."""
 
     def forward(self, x):
-        """Return the residual stream after the layer, and perhaps its maps."""
+        """Return the residual stream after the layer, and its scores."""
         q, k, v = self.projected(x)
         scores = q @ k.mT / q.shape[-1] ** 0.5
         return x + self.W_O(scores @ v / x.shape[1]), scores, None
-
-
-class Window(OneHead):
-    """Attention to the two neighbours on each side."""
-
-    def forward(self, x):
-        """Return the residual stream after the layer, and perhaps its maps."""
-        q, k, v = self.projected(x)
-        near = torch.ones(x.shape[1], x.shape[1], device=x.device).tril(2).triu(-2) > 0
-        scores = self.scores(q, k).masked_fill(~near, -torch.inf)
-        pattern = scores.softmax(-1)
-        return x + self.W_O(pattern @ v), None, pattern
 
 
 class Gated(OneHead):
@@ -53,33 +41,10 @@ class Gated(OneHead):
         self.gate = nn.Parameter(torch.zeros(d_model, d_head))
 
     def forward(self, x):
-        """Return the residual stream after the layer, and perhaps its maps."""
+        """Return the residual stream after the layer."""
         q, k, v = self.projected(x)
         pattern = self.scores(q, k).softmax(-1)
         return x + self.W_O(pattern @ v * torch.sigmoid(x @ self.gate))
-
-
-class Talking(nn.Module):
-    """Heads whose scores and patterns are mixed."""
-
-    def __init__(self, d_model, d_head, n_heads):
-        super().__init__()
-        self.n_heads = n_heads
-        width = n_heads * d_head
-        self.W_Q, self.W_K, self.W_V = (nn.Linear(d_model, width, bias=False) for _ in range(3))
-        self.W_O = nn.Linear(width, d_model, bias=False)
-        self.before = nn.Parameter(torch.eye(n_heads))
-        self.after = nn.Parameter(torch.eye(n_heads))
-
-    def forward(self, x):
-        """Return the residual stream after the layer, and perhaps its maps."""
-        rows = nn.functional.rms_norm(x, x.shape[-1:], eps=1e-6)
-        vectors = (self.W_Q(rows), self.W_K(rows), self.W_V(rows))
-        q, k, v = (one.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for one in vectors)
-        scores = torch.einsum("hg,bgij->bhij", self.before, q @ k.mT / q.shape[-1] ** 0.5)
-        pattern = torch.einsum("hg,bgij->bhij", self.after, scores.softmax(-1))
-        z = (pattern @ v).transpose(1, 2).flatten(2)
-        return x + self.W_O(z), scores, pattern
 
 
 class Hashed(OneHead):

@@ -79,17 +79,12 @@ class Postgres:
 @contextlib.contextmanager
 def server():
     """A started server; without PostgreSQL the tests are skipped, but never in CI."""
-    newest = max(
-        Path("/usr/lib/postgresql").glob("*/bin"),
-        key=lambda path: float(path.parts[-2]),
-        default=None,
-    )
-    on_path = shutil.which("initdb")
-    if newest is None and on_path is None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: float(p.parts[-2]))
+    if not found:
         assert not os.environ.get("CI"), "CI needs PostgreSQL (Debian's package `postgresql`)"
         pytest.skip("no PostgreSQL on this machine (Debian's package `postgresql`)")
     with tempfile.TemporaryDirectory(prefix="attnkit-postgres-") as folder:
-        started = Postgres(newest or Path(on_path).resolve().parent, Path(folder))
+        started = Postgres(found[-1], Path(folder))
         try:
             yield started
         finally:

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 import attnkit
 from attnkit.foundation.process import n_cores
@@ -19,22 +18,12 @@ def lacking():
     import no_such_module  # noqa: F401
 
 
-def dying(folder):
-    """End the worker the first time, and return the number of attempts."""
-    n_attempts = _arrive(folder)
-    if n_attempts == 1:
+def arriving(folder, waits=False):
+    """Leave a file that names the process; end the first process, or wait until it is killed."""
+    (folder / f"{os.getpid()}.arrived").touch()
+    n_attempts = len(list(folder.glob("*.arrived")))
+    if waits:
+        time.sleep(300)
+    elif n_attempts == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return n_attempts
-
-
-def waiting(folder):
-    """Leave a file that names the process, and wait until it is killed."""
-    _arrive(folder)
-    time.sleep(300)
-
-
-def _arrive(folder):
-    """Leave a file, and return how many there are."""
-    Path(folder).mkdir(exist_ok=True)
-    (Path(folder) / f"{os.getpid()}.arrived").touch()
-    return len(list(Path(folder).glob("*.arrived")))

@@ -24,7 +24,6 @@ from waiting import (
     finish,
     small,
     unending,
-    wait_for_end,
     wait_until,
 )
 
@@ -80,7 +79,8 @@ def test_what_a_killed_server_reported_is_there(tmp_path, seed, kills):
             server.kill()
             reported |= set(server.stdout.read().split("\n")[:-1])  # the last may be cut off
             assert server.wait() == -signal.SIGKILL
-        assert wait_for_end(training_process)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(training_process).wait(PATIENCE)
         with closing(ResultStore(tmp_path)) as store:
             for key in reported:
                 result = store.result(key)
@@ -100,27 +100,19 @@ def open_resources():
     return set(threading.enumerate()), ours, process.num_fds()
 
 
-@pytest.fixture
-def lethal(monkeypatch):
-    """Return experiments of a task of one's own: one takes much memory, one ends its process."""
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(tmp_path, monkeypatch, seed):
+    """A run that trains beside a failing one goes on, or begins anew, and keeps its bits.
+
+    A closed service leaves neither thread, process, open file nor temporary file.
+    """
     monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     import_module("lethal")  # forgotten after the test
     for known in (TASKS, sys.modules):
         monkeypatch.setitem(known, "lethal", known.pop("lethal"))
     common = {"task": "lethal", "sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16}
-    return [Experiment(**common, **deed) for deed in ({"appetite": 1000}, {"deadly": 1})]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(
-    tmp_path, monkeypatch, seed, lethal
-):
-    """A run that trains beside a failing one goes on, or begins anew, and keeps its bits.
-
-    A closed service leaves neither thread, process, open file nor temporary file.
-    """
-    hungry, deadly = lethal
+    hungry, deadly = Experiment(**common, appetite=1000), Experiment(**common, deadly=1)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)

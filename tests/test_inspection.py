@@ -11,7 +11,7 @@ from filming import experiment_of, film_of, film_of_shape, reference_of
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, every_task
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from reference import Reference
 from same import assert_same
 from searching import briefly
@@ -20,7 +20,7 @@ from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
 from attnkit.analysis.custom_phone_book import read_book
 from attnkit.analysis.inspection import lookup, replay
 from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, InspectedExample, examples_of
-from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
+from attnkit.analysis.inspection.lookup import UNKNOWN
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import VIEWS, inspect
@@ -48,7 +48,7 @@ FILMED = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_blob_holds_everything_and_nothing_new_has_no_arrays(view):
-    """Header and arrays, to the bit, whatever stands in them."""
+    """Header and arrays are read as they were, to the bit, whatever stands in them."""
     film = film_of(causal=True, d_head=6)
     found = inspect(film, Inspection(view))
     assert found.header["steps"] in (film.steps, [4])
@@ -56,18 +56,14 @@ def test_a_blob_holds_everything_and_nothing_new_has_no_arrays(view):
         assert np.isinf(found.framed["0.masked"]).any()
     read = InspectionResult.from_bytes(found.to_bytes())
     assert read.header == json.loads(json.dumps(found.header))
-    for own, other in ((read.framed, found.framed), (read.fixed, found.fixed)):
-        assert own.keys() == other.keys()
-        for name, array in other.items():
-            assert own[name].dtype == array.dtype
-            assert_array_equal(own[name], array)
+    assert_same((read.framed, read.fixed), (found.framed, found.fixed))
     nothing = inspect(film, Inspection(view, since=4))
     assert (nothing.framed, nothing.fixed, nothing.header["steps"]) == ({}, {}, [])
 
 
 @pytest.mark.parametrize("view", FILMED)
 def test_frames_do_not_depend_on_what_is_computed_with_them(view, monkeypatch):
-    """Only those since a step, in parts for little memory, beside weights that diverged."""
+    """Frames since a step, in parts for little memory, and beside weights that diverged agree."""
     film = film_of()
     whole = inspect(film, Inspection(view))
     later = inspect(film, Inspection(view, since=0))
@@ -93,7 +89,7 @@ def test_frames_do_not_depend_on_what_is_computed_with_them(view, monkeypatch):
 
 @pytest.mark.parametrize("view", FILMED)
 def test_what_does_not_exist_is_refused(view):
-    """The field, what was given, what is allowed."""
+    """The message names the field, what was given, and what is allowed."""
     last = N_EXAMPLES - 1
     for name, wrong, most in (("layer", 1, 0), ("head", 2, 1), ("example", N_EXAMPLES, last)):
         with pytest.raises(ValueError, match=f"{name}: got {wrong}, allowed 0 to {most}"):
@@ -109,7 +105,7 @@ def test_what_does_not_exist_is_refused(view):
 @cache
 def inspected(film, **asked):
     """Return what the inspection of attention finds in a film."""
-    return inspect_attention(film, Inspection("attention", **asked))
+    return inspect(film, Inspection("attention", **asked))
 
 
 def expected(film, place, frame, header):
@@ -135,10 +131,8 @@ def expected(film, place, frame, header):
     found |= {"token": stages["x"][position], "normed": stages["rows"][position]}
     found["added"] = stages["added"][i]
     if head < n_heads:
-        n_maps, home = (
-            len(stages["q"]) // n_heads,
-            0 if "shared_layers" in reference.given else layer,
-        )
+        n_maps = len(stages["q"]) // n_heads
+        home = 0 if "shared_layers" in reference.given else layer
         maps = slice(head * n_maps, (head + 1) * n_maps)
         factor = own[f"{home}.w_plus"].sum() if "plus" in reference.positions else 1
         through = own.get(f"{home}.W_O", torch.eye(film.experiment.size.d_model).double())
@@ -219,16 +213,17 @@ def check_array(name, found, wanted):
     ],
 )
 def test_every_number_is_that_of_the_formula(shape, places):
-    """One variant of every mechanism, before and after training."""
+    """Variants with every mechanism are checked before and after training."""
     film = film_of_shape(shape)
-    asked = dict(zip(("layer", "head", "query_index", "example"), places, strict=True))
+    layer, head, query_index, example = places
+    found = inspected(film, layer=layer, head=head, query_index=query_index, example=example)
     for place in range(len(film.experiment.sharing)):
-        check(film, place, inspected(film, **asked))
+        check(film, place, found)
 
 
 @every_task
 def test_every_number_is_that_of_the_formula_on_every_task(task):
-    """In the first and last layer, also of a head that variants lack; other views open, too."""
+    """First and last layer are checked, also a head that variants lack; other views open, too."""
     film = film_of(task, **KINDS.get(task, {}))
     for layer in {0, len(film.experiment.layer_specs) - 1}:
         found = inspected(film, layer=layer, head=1, query_index=2, example=3)
@@ -263,42 +258,6 @@ def test_who_is_asked_is_named_as_in_the_lab():
     check(many, 0, found)
 
 
-def test_a_book_of_ones_own_is_looked_up():
-    """Rows are its questions, columns its entries; answers are those of the formula."""
-    film = film_of("phonebook")
-    asked = question_of(film)
-    found = inspected(film, **asked)
-    header, told = found.header, found.header["layers"][0]
-    sized = film.experiment.replace(n_entries=4)
-    for place, variant in enumerate(film.experiment.sharing):
-        weights = film.frames[-1].parameters[place].items()
-        own = {name: torch.from_numpy(array).double() for name, array in weights}
-        reference = Reference(sized, variant)
-        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
-        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
-        right = found.framed[f"{place}.right"][-1]
-        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
-        pattern = reference.stages[0]["pattern"][0, 0, 4:]
-        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
-        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
-    for view in ("similarity", "symmetry"):  # the other views show it, too
-        own = inspect(film, Inspection(view, **asked)).header
-        assert own["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
-        assert own["labels"][3:5] == ["Tom", "Ida ?"]
-    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
-    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
-    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
-    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
-    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
-    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
-    told = inspected(film, **question_of(film, "Nobody")).header["layers"][0]
-    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
-    bare = inspected(film, tokens=asked["tokens"])  # without names and numbers
-    told = bare.header["layers"][0]
-    assert set(told["right"]) == set(told["target"]) == {NOTHING}
-    assert (bare.framed["0.right"] == UNKNOWN).all()
-
-
 def test_rows_of_long_examples_come_in_pages():
     """The page holds who is followed; columns that are hidden from all its rows go first."""
     film = film_of("language", ("QKV",), length=64, d_mlp=0, n_layers=1)
@@ -316,22 +275,9 @@ def test_rows_of_long_examples_come_in_pages():
     assert [own["row"] for own in found.header["askable"]].count(NOTHING) == 64 - MOST_ROWS
 
 
-def test_large_films_are_thinned(monkeypatch):
-    """The first and the last frame stay, and the header says so."""
-    film = film_of()
-    whole = inspected(film)
-    assert not whole.header["thinned"]
-    n_bytes = sum(array.nbytes for array in whole.framed.values())
-    monkeypatch.setattr(lookup, "MOST_BYTES", 2 * n_bytes // len(film.frames))
-    found = inspect_attention(film, Inspection("attention"))
-    assert found.header["thinned"]
-    assert found.header["steps"] == [0, 4]
-    assert all(len(array) == 2 for array in found.framed.values())
-
-
 @pytest.mark.parametrize("task", ["directed", "mqar"])
 def test_examples_tell_what_is_wrong_first(task):
-    """Right and wrong of every variant at the last frame; most wrong answers first."""
+    """They are sorted by the wrong answers of all variants at the last frame."""
     film = film_of(task)
     found = inspect(film, Inspection("examples"))
     examples, n_wrong = examples_of(film.experiment.task), np.zeros(N_EXAMPLES, int)
@@ -362,31 +308,60 @@ def test_the_lookup_that_is_opened_first_is_the_one_that_the_lab_speaks_of(task,
 # A book of one's own
 
 
-def question_of(film, name="Jon"):
-    """A book of four entries with three numbers, and a question, as a page asks."""
+def test_a_book_of_ones_own_is_looked_up():
+    """Answers are those of the formula; who has learnt positions of another size says so."""
+    film = film_of("phonebook", ("QKV", "Q=K", "QKV positions=learned"))
     task = film.experiment.task
     book = read_book("Ida 12\nJon 34\nMia 12\nTom 56", task)
-    question = ask(book, name, task)
-    return {
-        "tokens": tuple(map(tuple, question.tokens.tolist())),
-        "names": tuple(entry.name for entry in book.entries),
-        "numbers": tuple(question.classes[answer] for answer in sorted(question.classes)),
-        "right": tuple(question.right),
-        "query_index": question.row,
-    }
 
+    def asked_for(name):  # as a page asks
+        question = ask(book, name, task)
+        return {
+            "tokens": tuple(map(tuple, question.tokens.tolist())),
+            "names": tuple(entry.name for entry in book.entries),
+            "numbers": tuple(question.classes[answer] for answer in sorted(question.classes)),
+            "right": tuple(question.right),
+            "query_index": question.row,
+        }
 
-def test_who_cannot_read_a_book_of_that_size_says_why():
-    """Learnt positions are of the size trained on; the others answer."""
-    film = film_of("phonebook", ("QKV", "QKV positions=learned"))
-    for view, shown in (("attention", "map"), ("similarity", "vectors")):
-        found = inspect(film, Inspection(view, **question_of(film)))
-        one, other = (own["refusal"] for own in found.header.get("notes", found.header["variants"]))
-        assert (one, "8 entries" in other) == ("", True)
-        assert f"0.{shown}" in found.framed
-        assert f"1.{shown}" not in found.framed
+    asked, sized = asked_for("Jon"), film.experiment.replace(n_entries=4)
+    found, alike = (inspect(film, Inspection(v, **asked)) for v in ("attention", "similarity"))
+    symmetry = inspect(film_of("phonebook", ("QKV", "Q=K")), Inspection("symmetry", **asked))
+    for place, variant in enumerate(film.experiment.sharing[:2]):
+        weights = film.frames[-1].parameters[place].items()
+        own = {name: torch.from_numpy(array).double() for name, array in weights}
+        reference = Reference(sized, variant)
+        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
+        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
+        right = found.framed[f"{place}.right"][-1]
+        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
+        pattern = reference.stages[0]["pattern"][0, 0, 4:]
+        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
+        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
+    header, told = found.header, found.header["layers"][0]
+    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
+    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
+    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
+    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
+    for view in (symmetry, alike):  # the other views show it, too
+        assert view.header["target"] == [NOTHING] * 4 + [0, 1, 2, 3]
+        assert view.header["labels"][3:5] == ["Tom", "Ida ?"]
+    for view, notes, shown in (
+        (found, header["variants"], "map"),
+        (alike, alike.header["notes"], "vectors"),
+    ):
+        assert [bool(note["refusal"]) for note in notes] == [False, False, True]
+        assert "8 entries" in notes[2]["refusal"]
+        assert [f"{p}.{shown}" in view.framed for p in range(3)] == [True, True, False]
+    told = inspected(film, **asked_for("Nobody")).header["layers"][0]
+    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
+    bare = inspected(film, tokens=asked["tokens"])  # without names and numbers
+    assert {*bare.header["layers"][0]["right"], *bare.header["layers"][0]["target"]} == {NOTHING}
+    assert (bare.framed["0.right"] == UNKNOWN).all()
     with pytest.raises(InvalidExperiment, match=r"n_entries: got 1, allowed .* 2"):
-        inspect_attention(film, Inspection("attention", tokens=((0, 40), (0, 64))))
+        inspected(film, tokens=((0, 40), (0, 64)))
 
 
 # Films
@@ -396,7 +371,7 @@ SETTINGS = {"task": "directed", "sharing": ["QKV", "Q=K", "MQA n_heads=2", "QKV 
 
 
 def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):
-    """Also if it is looked at more often than frames are due; frames are copies."""
+    """It may be looked at more often than frames are due; frames are copies."""
     chosen, experiment = seed % 3, experiment_of(**SETTINGS, steps=8)
     training = Training(experiment.replace(n_seeds=3))
     recorder = Recorder(training, chosen)
@@ -412,14 +387,14 @@ def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
 def test_frames_are_those_of_the_evaluations(monkeypatch, engine):
-    """Steps, what was measured, by which engine, and at the end the weights of the result."""
+    """They have its steps and measures, name the engine, and end with the result's weights."""
     monkeypatch.setenv("ATTNKIT_ENGINE", engine)
     experiment = experiment_of(**SETTINGS, steps=7)
     film, result = record(experiment), train(experiment)
     assert film.steps == result.snapshot.eval_steps.tolist() == [0, 2, 4, 6, 7]
     for name, history in result.snapshot.history.items():
-        np.testing.assert_array_equal(film.metric(name), history)
-    np.testing.assert_array_equal(film.head_symmetry[-1], result.snapshot.head_symmetry)
+        assert_same(film.metric(name), history)
+    assert_same(film.head_symmetry[-1], result.snapshot.head_symmetry)
     assert_same(film.frames[-1].parameters, result.parameters)
     assert (film.engine, film.processor, film.versions) == result.snapshot.maker
     assert film.engine == film.at(0).engine == engine
@@ -428,7 +403,7 @@ def test_frames_are_those_of_the_evaluations(monkeypatch, engine):
 @given(st.integers(1, 3000), st.integers(1, 50))
 @briefly(30)
 def test_a_film_has_so_many_frames_at_most(steps, every):
-    """Evenly chosen among the evaluations, with the first and the last."""
+    """They are chosen evenly among the evaluations, with the first and the last."""
     every = min(every, steps)
     found = filmed_steps(Experiment(steps=steps, evaluate_every=every))
     evaluated = [*range(0, steps, every), steps]
@@ -458,3 +433,15 @@ def test_films_are_small_and_are_cut_by_steps():
     assert list(kept) == ["b", "c"]
     drop_oldest(kept, 1, least=1)
     assert list(kept) == ["c"]
+
+
+def test_large_inspections_are_thinned(monkeypatch):
+    """The first and the last frame stay, and the header says so."""
+    film = film_of()
+    whole = inspected(film)
+    n_bytes = sum(array.nbytes for array in whole.framed.values())
+    monkeypatch.setattr(lookup, "MOST_BYTES", 2 * n_bytes // len(film.frames))
+    found = inspect(film, Inspection("attention"))
+    assert (whole.header["thinned"], found.header["thinned"]) == (False, True)
+    assert found.header["steps"] == [0, 4]
+    assert all(len(array) == 2 for array in found.framed.values())

@@ -11,7 +11,6 @@ from kinds import KINDS, every_task
 from numpy.testing import assert_allclose
 
 from attnkit.analysis.inspection.inspected_example import examples_of
-from attnkit.analysis.inspection.lookup import inspect_attention
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.similarity import LEVELS, PAIRS
@@ -61,16 +60,22 @@ def film(shape):
     return film_of(task, sharing, **settings)
 
 
-@cache
 def seen(shape, view, **asked):
-    """Return what an inspection of a film finds; the same question is computed once."""
+    """Return what an inspection of a film finds."""
     return inspect(film(shape), Inspection(view, **asked))
 
 
 def everything(shape):
-    """(frame, variant's place, its text) of a film."""
-    names = [variant.value for variant in film(shape).experiment.sharing]
-    return [(f, p, name) for f in range(len(film(shape).frames)) for p, name in enumerate(names)]
+    """(frame, variant's place, its text, its forward pass) of a film."""
+    names, frames = (
+        [v.value for v in film(shape).experiment.sharing],
+        range(len(film(shape).frames)),
+    )
+    return [
+        (f, p, name, reference_of(film(shape), p, f)[0])
+        for f in frames
+        for p, name in enumerate(names)
+    ]
 
 
 def is_linear(text):
@@ -98,21 +103,18 @@ def vectors(shape, place, frame, layer, head):
 def matrices(shape, place, frame, layer):
     """Return the matrices (1, h·p, m, d) of a layer by role, one unit direction at a time."""
     reference, _, own = reference_of(film(shape), place, frame)
-    d_model, every = film(shape).experiment.size.d_model, int(reference.given.get("kv_every", 1))
-    reference.at_i = reference.at_j = torch.zeros(d_model, dtype=torch.float64)
-    eye, weights = torch.eye(d_model, dtype=torch.float64)[None], {}
-    for home in (layer, layer - layer % every):
-        start = f"{home}."
-        weights[home] = {
-            name.removeprefix(start): value
-            for name, value in own.items()
-            if name.startswith(start) and not name.startswith(f"{start}b_")
-        }
-    q = reference.queries(eye, weights[layer])
-    k, v = reference.keys_and_values(eye, weights[layer - layer % every])
+    eye = torch.eye(film(shape).experiment.size.d_model, dtype=torch.float64)[None]
+    reference.at_i = reference.at_j = torch.zeros_like(eye[0, 0])
+
+    def without_bias(home):
+        named = {n.removeprefix(f"{home}."): w for n, w in own.items() if n.startswith(f"{home}.")}
+        return {name: weight for name, weight in named.items() if not name.startswith("b_")}
+
+    q = reference.queries(eye, without_bias(layer))
+    home = layer - layer % int(reference.given.get("kv_every", 1))
+    k, v = reference.keys_and_values(eye, without_bias(home))
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    v = v.repeat_interleave(reference.n_heads // v.shape[1], 1)
-    return {"Q": q, "K": k, "V": v}
+    return {"Q": q, "K": k, "V": v.repeat_interleave(reference.n_heads // v.shape[1], 1)}
 
 
 # Similarity
@@ -122,13 +124,12 @@ def matrices(shape, place, frame, layer):
     ("shape", "layer", "head"), [("people", 1, 0), ("standard", 0, 1), ("two sides", 2, 0)]
 )
 def test_likeness_is_that_of_the_reference(shape, layer, head):
-    """The measures of `attnkit.analysis.similarity`, of matrices and vectors computed once more."""
+    """The measures of `attnkit.analysis.similarity` are those of what is computed once more."""
     found = seen(shape, "similarity", layer=layer, head=head)
-    for frame, p, text in everything(shape):
+    for frame, p, text, reference in everything(shape):
         made, rows = matrices(shape, p, frame, layer), vectors(shape, p, frame, layer, head)
-        n_heads = reference_of(film(shape), p, frame)[0].n_heads
         for c, (one, other) in enumerate(PAIRS):
-            a, b = (of_head(made[role], n_heads, head)[0] for role in (one, other))
+            a, b = (of_head(made[role], reference.n_heads, head)[0] for role in (one, other))
             x, y = (rows[role].reshape(-1, rows[role].shape[-1]) for role in (one, other))
             alike = a.shape == b.shape
             wanted = [cosine(a, b) if alike else np.nan, overlap(a, b), weights_cka(a, b)]
@@ -137,17 +138,16 @@ def test_likeness_is_that_of_the_reference(shape, layer, head):
             held = slice(0 if is_linear(text) else 3, 5 if found.header["square"] else 3)
             assert_allclose(own[held], np.array(wanted)[held], atol=1e-5, err_msg=text)
             if is_linear(text):
-                angles = np.degrees(principal_angles(a, b))
-                own = found.framed[f"{p}.angles"][frame, c]
-                assert_allclose(own[: len(angles)], angles, atol=0.02, err_msg=text)
+                angles, own = principal_angles(a, b), found.framed[f"{p}.angles"][frame, c]
+                assert_allclose(own[: len(angles)], np.degrees(angles), atol=0.02, err_msg=text)
                 assert np.isnan(own[len(angles) :]).all()
 
 
 @pytest.mark.parametrize("shape", INSPECTED)
 def test_tied_roles_are_exactly_alike(shape):
-    """Everything is 1, every angle 0, and their vectors coincide, from the step of the tie on."""
+    """Measures are 1, angles are 0, and vectors coincide, from the step of the tie on."""
     found, experiment = seen(shape, "similarity"), film(shape).experiment
-    for frame, p, text in everything(shape):
+    for frame, p, text, _ in everything(shape):
         if any(word in text for word in ("scaled", "unit_key", "keyless", "signed", "rope")):
             continue
         variant, rows = experiment.sharing[p], found.framed[f"{p}.vectors"][frame]
@@ -169,25 +169,25 @@ def test_across_two_sides_no_token_has_both_a_query_and_a_key():
     cross = [place.kind for place in film("two sides").experiment.layer_specs].index("cross")
     found = seen("two sides", "similarity", layer=cross)
     assert not found.header["square"]
+    wanted = np.ones((3, 5), bool)  # (pairs, measures)
+    wanted[:2, 3:] = False
     for name in ("alike", "random"):
         known = np.isfinite(found.framed[f"0.{name}"])
-        assert known[:, :, :3].all()
-        assert known[:, 2].all()
-        assert not known[:, :2, 3:].any()
+        assert (known.reshape(*known.shape[:3], -1).all(-1) == wanted).all()
     is_query, is_key = (np.array(found.header[name]) for name in ("is_query", "is_key"))
     assert (is_query ^ is_key).all()
     queries, *others = found.framed["0.vectors"].swapaxes(0, 1)
     assert not queries[:, is_key].any()
     assert not any(rows[:, is_query].any() for rows in others)
-    found = seen("two sides", "symmetry", layer=cross)
-    assert "0.scores" not in found.framed
+    found = seen("two sides", "symmetry", layer=cross).framed
+    assert "0.scores" not in found
     for name in ("a", "stages", "error"):
-        assert np.isnan(found.framed[f"0.{name}"][:, cross]).all()
-        assert not np.isnan(found.framed[f"0.{name}"][:, 0]).any()
+        missing = [np.isnan(found[f"0.{name}"][:, layer]) for layer in (0, cross)]
+        assert (missing[0].any(), missing[1].all()) == (False, True)
 
 
 def test_the_map_has_the_vectors_of_the_example_in_the_plane_where_they_spread_most():
-    """Within half a level; the plane has two directions at right angles."""
+    """Vectors are drawn within half a level; the plane has two directions at right angles."""
     found = seen("people", "similarity", layer=1, head=1, example=3)
     for text in ("QKV", "QKV d_k=3 d_v=10"):
         p = place_of("people", text)
@@ -206,10 +206,9 @@ def test_the_map_has_the_vectors_of_the_example_in_the_plane_where_they_spread_m
 
 
 def test_the_table_holds_every_head_of_every_layer():
-    """In the last frame; heads that a variant lacks are missing."""
-    for asked in ({}, {"layer": 1, "head": 1, "example": 3}):
-        found = seen("people", "similarity", **asked)
-        layer, head = asked.get("layer", 0), asked.get("head", 0)
+    """In the last frame, heads that a variant lacks are missing."""
+    for layer, head in ((0, 0), (1, 1)):
+        found = seen("people", "similarity", layer=layer, head=head)
         for p, variant in enumerate(film("people").experiment.sharing):
             table, random = found.fixed[f"{p}.table"], found.fixed[f"{p}.table_random"]
             alike, of_layer = (found.framed[f"{p}.{name}"][-1] for name in ("alike", "random"))
@@ -219,31 +218,30 @@ def test_the_table_holds_every_head_of_every_layer():
     assert np.isnan(found.framed[f"{one_head}.alike"]).all()
     assert not found.header["notes"][one_head]["has_head"]
     assert np.isnan(found.fixed[f"{one_head}.table"][:, 1]).all()
-    inside = []  # before the first step, most pairs are as alike as random matrices
-    for head in (0, 1):
-        found = seen("standard", "similarity", head=head)
-        alike, random = found.framed["0.alike"][0], found.framed["0.random"][0]
-        inside.append((random[..., 1] <= alike) & (alike <= random[..., 2]))
-    assert np.mean(inside) > 0.8
+    both = [seen("standard", "similarity", head=head).framed for head in (0, 1)]
+    alike, random = (
+        np.stack([one[f"0.{name}"][0] for one in both]) for name in ("alike", "random")
+    )
+    inside = (random[..., 1] <= alike) & (alike <= random[..., 2])
+    assert inside.mean() > 0.8  # before the first step, pairs are as alike as random matrices
 
 
 def test_long_examples_show_what_is_asked_and_its_answers(monkeypatch):
-    """So many positions at most; marks point at places among them."""
+    """They show so many positions at most; marks point at places among them."""
     header = seen("causal", "symmetry").header
     shown, task = header["positions"], film("causal").experiment.task
-    example = examples_of(task)
     assert len(shown) == len(header["labels"]) == MOST_POSITIONS < header["n_keys"] == 30
     assert shown == sorted(shown)
-    asked = (example.labels[0] >= 0).nonzero().flatten().tolist()
+    (labels, *_), (target, *_) = examples_of(task).labels, examples_of(task).target
+    asked = (labels >= 0).nonzero().flatten().tolist()
     marks = {shown[i]: shown[j] for i, j in enumerate(header["target"]) if j >= 0}
-    assert marks == {task.answers_from + i: int(example.target[0, i]) for i in asked}
+    assert marks == {task.answers_from + i: int(target[i]) for i in asked}
     monkeypatch.setattr("attnkit.analysis.inspection.similarity.MOST_TOKENS", 6)
     book = film_of("phonebook", ("QKV",))
-    task, example = book.experiment.task, examples_of(book.experiment.task)
-    found = inspect(book, Inspection("similarity"))
+    found, task = inspect(book, Inspection("similarity")), book.experiment.task
     kept = found.header["tokens"]
     assert len(kept) == found.framed["0.vectors"].shape[2] == 6
-    assert {task.answers_from, int(example.target[0, 0])} <= set(kept)
+    assert {task.answers_from, int(examples_of(task).target[0, 0])} <= set(kept)
     assert found.header["n_tokens"] == task.n_ctx
 
 
@@ -252,86 +250,67 @@ def test_long_examples_show_what_is_asked_and_its_answers(monkeypatch):
 
 def asymmetry(square):
     """‖S − Sᵀ‖² / 4‖S‖² of the last two axes."""
-    gap = square - np.swapaxes(square, -1, -2)
+    gap = square - square.swapaxes(-1, -2)
     return (gap**2).sum((-1, -2)) / (4 * (square**2).sum((-1, -2)))
 
 
-@pytest.mark.parametrize(("shape", "layer", "head"), [("people", 1, 1), ("causal", 0, 0)])
-def test_scores_of_the_example_are_those_of_the_formula(shape, layer, head):
-    """Every variant at every frame, with shares, eigenvalues and gaps of the whole S."""
-    found = seen(shape, "symmetry", example=3, layer=layer, head=head)
-    shown = found.header["positions"]
-    for frame, p, text in everything(shape):
-        scores = reference_of(film(shape), p, frame)[0].stages[layer]["scores"].numpy()
-        if head >= scores.shape[1]:
-            assert f"{p}.scores" not in found.framed
+@pytest.mark.parametrize(
+    ("shape", "layer", "head"), [("people", 1, 1), ("causal", 0, 0), ("two sides", 0, 0)]
+)
+def test_symmetry_is_that_of_the_formula(shape, layer, head):
+    """That of the weights' product, of scores, of scores that no mask hides, and of the pattern."""
+    found, whole = seen(shape, "symmetry", example=3, layer=layer, head=head), film(shape)
+    size, shown, symmetric = whole.experiment.size, found.header.get("positions"), set()
+    for frame, p, text, reference in everything(shape):
+        if is_linear(text) and "sum" not in text:  # a head's maps are one product each
+            for n in range(len(whole.experiment.layer_specs)):
+                q, k = (matrices(shape, p, frame, n)[role][0] for role in "QK")
+                for name, values in {
+                    "weight_symmetry": 1 - 2 * asymmetry(q @ k.mT),  # (h·p)
+                    "directionality": metrics.directionality(q, k),
+                }.items():
+                    own = found.framed[f"{p}.{name}"][frame, n]
+                    values = values.reshape(reference.n_heads, -1).mean(1).numpy()
+                    assert_allclose(own[: len(values)], values, atol=1e-5, err_msg=f"{name} {text}")
+                    assert np.isnan(own[len(values) :]).all()
+        if shape == "two sides":
             continue
-        square = scores[3, head]  # (maps, n, n)
-        odd, even = asymmetry(square), (square + np.swapaxes(square, 1, 2)) / 2
-        values = np.linalg.eigvalsh(even)[:, ::-1]
-        for name, wanted in {
-            "scores": square[:, shown][:, :, shown],
-            "shares": np.stack([1 - odd, odd], 1),
-            "eigenvalues": values,
-            "negative": (np.minimum(values, 0) ** 2).sum(1) / (values**2).sum(1),
-            "gap": np.abs(square - np.swapaxes(square, 1, 2)).mean(2),
-        }.items():
-            own = found.framed[f"{p}.{name}"][frame]
-            assert_allclose(own, wanted, rtol=1e-4, atol=1e-4, err_msg=f"{name} {text}")
-
-
-@pytest.mark.parametrize("shape", ["people", "causal"])
-def test_symmetry_of_every_stage_is_that_of_the_formula(shape):
-    """The scores, the scores that no mask hides, and the pattern are measured for each head."""
-    found, whole = seen(shape, "symmetry"), film(shape)
-    size, symmetric = whole.experiment.size, set()
-    for frame, p, text in everything(shape):
-        reference, _, _ = reference_of(whole, p, frame)
         a, mass = (found.framed[f"{p}.{name}"][frame] for name in ("a", "mass"))
         assert_allclose(a, (1 - whole.head_symmetry[frame, p]) / 2, atol=1e-6)
         told = [whole.metric(f"mass_on_{name}")[frame, p] for name in ("target", "reverse")]
         np.testing.assert_array_equal(mass, told)
         errors = found.framed[f"{p}.error"][frame]
-        for layer, stages in enumerate(reference.stages):
+        for n, stages in enumerate(reference.stages):
             square, pattern = stages["scores"].numpy(), stages["pattern"].numpy()
-            n, n_heads = square.shape[-1], square.shape[1]
-            hidden = np.triu(np.ones((n, n)), 1) * size.causal + np.eye(n) * size.self_mask
-            expected = [
-                asymmetry(square).mean((0, 2)),
-                asymmetry(np.where(hidden, 0, square)).mean((0, 2)),
-                asymmetry(pattern).mean(0),
-            ]
-            own = found.framed[f"{p}.stages"][frame, layer]
-            assert_allclose(own[:n_heads], np.stack(expected, 1), atol=2e-5, err_msg=text)
+            n_keys, n_heads = square.shape[-1], square.shape[1]
+            hidden = np.triu(np.ones((n_keys, n_keys)), 1) * size.causal
+            open_scores = np.where(hidden + np.eye(n_keys) * size.self_mask, 0, square)
+            expected = [asymmetry(one).mean((0, 2)) for one in (square, open_scores)]
+            own = found.framed[f"{p}.stages"][frame, n]
+            expected = np.stack([*expected, asymmetry(pattern).mean(0)], 1)
+            assert_allclose(own[:n_heads], expected, atol=2e-5, err_msg=text)
             assert np.isnan(own[n_heads:]).all()
             gap = np.abs(square - np.swapaxes(square, -1, -2)).max()
-            assert_allclose(errors[layer], [gap, gap / np.abs(square).max()], rtol=1e-3, atol=1e-4)
+            assert_allclose(errors[n], [gap, gap / np.abs(square).max()], rtol=1e-3, atol=1e-4)
         must = bool(found.framed[f"{p}.must"][frame])
         assert (errors[:, 1] < 1e-6).all() == (errors[:, 1] < 1e-4).any() == must or not frame
         symmetric |= {text} if must else set()
-    assert "Q=K" in symmetric
-    assert "QKV" not in symmetric
-
-
-@pytest.mark.parametrize("shape", ["people", "causal", "two sides"])
-def test_weights_are_measured_as_the_product(shape):
-    """Symmetry of W_Q W_Kᵀ, formed, and directionality: the mean of a head's maps."""
-    found = seen(shape, "symmetry")
-    for frame, p, text in everything(shape):
-        if not is_linear(text) or "sum" in text:  # whose maps are one product
+        if head >= reference.n_heads:
+            assert f"{p}.scores" not in found.framed
             continue
-        n_heads = reference_of(film(shape), p, frame)[0].n_heads
-        for layer in range(len(film(shape).experiment.layer_specs)):
-            q, k = (matrices(shape, p, frame, layer)[role][0] for role in "QK")
-            products = (q @ k.mT).numpy()  # (h·p, m, m)
-            for name, values in (
-                ("weight_symmetry", 1 - 2 * asymmetry(products)),
-                ("directionality", metrics.directionality(q, k).numpy()),
-            ):
-                own = found.framed[f"{p}.{name}"][frame, layer]
-                values = values.reshape(n_heads, -1).mean(1)
-                assert_allclose(own[:n_heads], values, atol=1e-5, err_msg=f"{name} {text}")
-                assert np.isnan(own[n_heads:]).all()
+        square = reference.stages[layer]["scores"].numpy()[3, head]  # (maps, n, n)
+        odd, turned = asymmetry(square), np.swapaxes(square, 1, 2)
+        values = np.linalg.eigvalsh((square + turned) / 2)[:, ::-1]
+        for name, wanted in {
+            "scores": square[:, shown][:, :, shown],
+            "shares": np.stack([1 - odd, odd], 1),
+            "eigenvalues": values,
+            "negative": (np.minimum(values, 0) ** 2).sum(1) / (values**2).sum(1),
+            "gap": np.abs(square - turned).mean(2),
+        }.items():
+            own = found.framed[f"{p}.{name}"][frame]
+            assert_allclose(own, wanted, rtol=1e-4, atol=1e-4, err_msg=f"{name} {text}")
+    assert shape == "two sides" or ("Q=K" in symmetric and "QKV" not in symmetric)
 
 
 def test_what_hangs_on_positions_is_told_from_what_hangs_on_tokens():
@@ -351,53 +330,45 @@ def test_what_hangs_on_positions_is_told_from_what_hangs_on_tokens():
 NEAR_SUM = 1e-5
 
 
-def arrays_of(found, place, frame=-1):
-    """The arrays of a variant's attribution at one frame."""
+def arrays_of(found, place):
+    """The arrays of a variant's attribution at the last frame."""
     start = f"{place}.why."
-    return {n.removeprefix(start): a[frame] for n, a in found.framed.items() if n.startswith(start)}
+    return {n.removeprefix(start): a[-1] for n, a in found.framed.items() if n.startswith(start)}
 
 
 def check_sums(film, asked):
     """Hold the sums of all variants that have the head against the formula; count the variants."""
-    found = inspect_attention(film, Inspection("attention", **asked))
+    found = inspect(film, Inspection("attention", **asked))
     header, n_checked = found.header, 0
-    layer, head = asked["layer"], asked.get("head", 0)
-    spec = film.experiment.layer_specs[layer]
+    layer, head, example = asked["layer"], asked.get("head", 0), asked["example"]
+    spec, task = film.experiment.layer_specs[layer], film.experiment.task
     query = header["layers"][layer]["row_positions"][header["row"]]
     i, j = query - spec.query_positions[0], asked["key_position"] - spec.key_positions[0]
-    for place in range(len(film.experiment.sharing)):
-        arrays, variant = arrays_of(found, place), header["variants"][place]
-        assert variant["attribution"]["note"] == ""
+    for place, variant in enumerate(header["variants"]):
+        arrays, told = arrays_of(found, place), variant["attribution"]
+        assert told["note"] == ""
         reference, logits, _ = reference_of(film, place, len(film.frames) - 1)
         if head >= reference.n_heads:
             assert arrays == {}
             continue
-        example, n_checked = asked.get("example", 0), n_checked + 1
+        n_checked += 1
         scores = reference.stages[layer]["scores"][example][head]  # (p, i, j)
-        pairs = [("", "parts", "bias", scores[:, i, j])]
-        if spec.square:
-            pairs.append(("reverse", "reverse_parts", "reverse_bias", scores[:, j, i]))
-        for _, parts, bias, score in pairs:
-            total = arrays[parts].sum((-2, -1)) + arrays[bias]
-            near = NEAR_SUM * max(1, np.abs(arrays[parts]).max())
+        pairs = [("", scores[:, i, j])] + ([("reverse_", scores[:, j, i])] if spec.square else [])
+        for start, score in pairs:
+            parts, bias = (arrays[f"{start}{name}"] for name in ("parts", "bias"))
+            near = NEAR_SUM * max(1, np.abs(arrays["parts"]).max())
+            total = parts.sum((-2, -1)) + bias
             assert_allclose(total, score.numpy(), rtol=0, atol=near, err_msg=variant["text"])
-        if header["is_asked"]:
-            check_answer(film, header, arrays, variant, logits[example])
+        if header["is_asked"]:  # both answers' logits are sums, too
+            final = logits[example, query - task.answers_from].numpy()
+            near = NEAR_SUM * max(1, np.abs(final).max())
+            total = arrays["direct"].sum(-1)
+            total = total + sum(arrays[f"values.{n}"].sum((-2, -1)) for n in told["layers"])
+            assert_allclose(total[0], final[arrays["classes"][0]], rtol=0, atol=near)
+            right = final[arrays["classes"][1]] if header["right"] != NOTHING else np.nan
+            assert_allclose(total[1], right, rtol=0, atol=near)
+            assert arrays["classes"][0] == final.argmax()
     return found, n_checked
-
-
-def check_answer(film, header, arrays, variant, logits):
-    """Hold the sums of both answers against the logits of the formula."""
-    answer = header["layers"][header["layer"]]["row_positions"][header["row"]]
-    logits = logits[answer - film.experiment.task.answers_from].numpy()
-    layers = variant["attribution"]["layers"]
-    amounts = [arrays["direct"].sum(-1)]
-    amounts += [arrays[f"values.{layer}"].sum((-2, -1)) for layer in layers]
-    for which, known in ((0, True), (1, header["right"] != NOTHING)):
-        wanted = logits[arrays["classes"][which]] if known else np.nan
-        total = sum(one[which] for one in amounts)
-        assert_allclose(total, wanted, rtol=0, atol=NEAR_SUM * max(1, np.abs(logits).max()))
-    assert arrays["classes"][0] == logits.argmax()
 
 
 @pytest.mark.parametrize(
@@ -405,7 +376,7 @@ def check_answer(film, header, arrays, variant, logits):
     [("one head", 0, 0), ("three heads", 1, 1), ("answers at the end", 2, 0)],
 )
 def test_sums_are_exact_for_one_variant_of_every_mechanism(shape, layer, head, seed):
-    """In all blocks and shapes; the seed draws example, query and key."""
+    """They are in all blocks and shapes; the seed draws example, query and key."""
     film, draw = film_of_shape(shape), random.Random(seed)
     film = film.at(film.steps[-1])
     first, end = film.experiment.layer_specs[layer].key_positions
@@ -417,7 +388,7 @@ def test_sums_are_exact_for_one_variant_of_every_mechanism(shape, layer, head, s
 
 @every_task
 def test_sums_are_exact_on_every_task(task):
-    """In the first and the last layer; the parts are the fields of its tokens, by name."""
+    """They are in the first and the last layer; parts are the fields of tokens, by name."""
     film = film_of(task, **KINDS.get(task, {}))
     film = film.at(film.steps[-1])
     for layer in {0, len(film.experiment.layer_specs) - 1}:
@@ -431,11 +402,11 @@ def test_sums_are_exact_on_every_task(task):
 
 
 def test_with_one_matrix_both_directions_add_the_same_numbers():
-    """Also if keys have factors, or both are rotated; not with two matrices or unit keys."""
+    """Factors of keys and rotations change nothing; two matrices and unit keys do."""
     same = ("Q=K", "Q=K=V", "Q=K signed", "Q=K positions=rope", "Q=K positions=relative")
     film = film_of("directed", (*same, "QKV", "K=V", "Q=K unit_key", "Q=K skew=2"))
     film = film.at(film.steps[-1])
-    found = inspect_attention(film, Inspection("attention", key_position=3, query_index=1))
+    found = inspect(film, Inspection("attention", key_position=3, query_index=1))
     texts = found.header["sentences"]["attribution"][-1]
     for place, (variant, text) in enumerate(zip(film.experiment.sharing, texts, strict=True)):
         arrays = arrays_of(found, place)
@@ -449,16 +420,13 @@ def test_with_one_matrix_both_directions_add_the_same_numbers():
 def test_parts_do_what_their_names_say():
     """A change of one field of the query's token changes the row of this field alone."""
     film = film_of("directed", ("QKV",))
-    film = film.at(film.steps[-1])
-    (frame,) = film.frames
-    task, own = film.experiment.task, frame.parameters[0]
-    asked = Inspection("attention", key_position=3, query_index=1)
-    tokens = examples_of(task).tokens[0]
-    arrays = arrays_of(inspect_attention(film, asked), 0)
+    film, task = film.at(film.steps[-1]), film.experiment.task
+    own, tokens = film.frames[0].parameters[0], examples_of(task).tokens[0]
+    found = inspect(film, Inspection("attention", key_position=3, query_index=1))
     x = own["W_E"][tokens.numpy()].astype(float)  # (i, fields, m)
     sizes = np.sqrt((x.sum(1) ** 2).mean(-1) + 1e-6)
     rows = x / sizes[:, None, None]
     w_qk = own["0.W_Q"].astype(float) @ own["0.W_K"].astype(float).T
     d_k = film.experiment.wiring(film.experiment.sharing[0]).sizes.d_k
     wanted = rows[1] @ w_qk @ rows[3].T / np.sqrt(d_k)
-    assert_allclose(arrays["parts"][0], wanted, atol=1e-9)
+    assert_allclose(arrays_of(found, 0)["parts"][0], wanted, atol=1e-9)

@@ -55,23 +55,22 @@ def trained_at(page, **params):
     return watch_film(press(open_page(page, **small_link(**params)), "train_here"))
 
 
-def received(tab, page):
-    """What the page's figures were given."""
+def header_of(tab, page):
+    """The header of what the page's figures were given."""
     (component,) = [e.proto for e in tab.get("bidi_component") if (e.key or "") == page]
-    return InspectionResult.from_bytes(component.bytes)
+    return InspectionResult.from_bytes(component.bytes).header
 
 
-def looked_into(service, job_id, **asked):
-    """What a service finds in the film of a job."""
-    found = service.inspect(job_id, Inspection("attention", **asked), PATIENCE)
-    assert isinstance(found, bytes), found
-    return InspectionResult.from_bytes(found)
+def keys(tab):
+    """Keys of the live components and buttons."""
+    return {element.key for element in (*tab.get("bidi_component"), *tab.button)}
 
 
-def fail(service, job_id):
-    """As if its training had failed."""
-    with service._changed:
-        service._queue.update(job_id, state="failed", error="not enough memory")
+def follow(tab, **link):
+    """Open another link in the same tab."""
+    tab.query_params.clear()
+    tab.query_params.update(link)
+    return show(tab)
 
 
 def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
@@ -89,13 +88,13 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
         tab = turn_to(tab, page)
         tab.session_state["take_away"] = True
         tab = show(tab)
-        header = received(tab, page).header
+        header = header_of(tab, page)
         assert (header["view"], header["film"]) == (view, job.id)
         assert header["steps"] == [0, 10, 20, 30, 40]
         assert header["seed"] == int(link["first_seed"])
         assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
-        keys = {element.key for element in tab.get("download_button")}
-        assert {"page_html", "module_code", "module_weights"} <= keys
+        files = {element.key for element in tab.get("download_button")}
+        assert {"page_html", "module_code", "module_weights"} <= files
         code = "\n".join(element.value for element in tab.code)
         for one in ("class Transformer(nn.Module)", "python -m attnkit train", "import attnkit"):
             assert one in code
@@ -109,14 +108,18 @@ def test_what_a_visitor_trains_is_seen_on_all_pages_and_in_the_lab():
 
 def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_looked_at():
     """Only what is new is sent; the page Surgery trains on beside it, and mixtures wait."""
+
+    def steps_of(job_id, **asked):
+        blob = service.inspect(job_id, Inspection("attention", **asked), PATIENCE)
+        return InspectionResult.from_bytes(blob).header["steps"]
+
     service, link = training_service(), small_link(n_seeds="2", **UNENDING)
     tab = press(open_page("attention", **link), "train_here")
     run = filmed(tab)
     watch(turn_to(tab, "asymmetry"), lambda job: job.step > 500)
-    steps = received(tab, "asymmetry").header["steps"]
+    steps = header_of(tab, "asymmetry")["steps"]
     assert steps[0] == 0 < steps[-1] < 20_000
-    since = looked_into(service, run.id, since=0)
-    assert min(since.header["steps"]) > 0
+    assert min(steps_of(run.id, since=0)) > 0
     first, last = run.experiment.seeds
     picker = f"inspected_seed_{first}_2"
     tab.selectbox(key=picker).set_value(last)
@@ -136,32 +139,28 @@ def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_
     assert service.job(run.id).active
     service.stop(run.id)
     wait_until(service, run.id, lambda job: job.settled)
-    assert looked_into(service, run.id).header["steps"][0] == 0
+    assert steps_of(run.id)[0] == 0
     one = run.experiment.replace(first_seed=first, n_seeds=1)
-    assert service.film(one, shown=run.id) == run.id
     whole = service.film(one)
-    assert whole != run.id
+    assert service.film(one, shown=run.id) == run.id != whole
     service.stop(whole)
 
 
-def test_a_faulty_link_and_a_refusal_are_told(monkeypatch):
-    """The page names the faulty field and repeats the reason of the service."""
+def test_picks_and_a_book_of_one_s_own_hold_on_all_pages(monkeypatch):
+    """Streamlit alone would forget them. Faulty fields and reasons of refusals are told."""
     tab = open_page("attention", **small_link(n_heads="99"))
     assert "n_heads: got '99'" in plain_text(tab.warning[0])
-    monkeypatch.setattr(TrainingService, "submit", refuse)
-    assert REASON in press(tab, "train_here").warning[-1].value
-
-
-def test_picks_and_a_book_of_one_s_own_hold_on_all_pages():
-    """Streamlit alone would forget them. The names of a book stand at the maps."""
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "submit", refuse)
+        assert REASON in press(tab, "train_here").warning[-1].value
     tab = trained_at("attention", task="phonebook", n_heads="2")
     tab.selectbox(key="inspected_head").set_value(1)
     turn_to(show(tab), "similarity")
-    assert received(tab, "similarity").header["request"]["head"] == 1
+    assert header_of(tab, "similarity")["request"]["head"] == 1
     turn_to(tab, "attention")
     tab.toggle(key="inspected_custom_book").set_value(True)
     show(tab)
-    assert "Jindřich" in received(tab, "attention").header["layers"][0]["columns"]
+    assert "Jindřich" in header_of(tab, "attention")["layers"][0]["columns"]
     tab.text_area(key="inspected_book_phonebook").set_value("Ann 1")
     show(tab)
     assert re.search("got 1 .*at least 2", plain_text(tab.error[0]))
@@ -173,19 +172,14 @@ FIGURES = {"ways_table", "heads_table", "mixtures"}
 CONCLUSION = re.compile(r"^Tying | little to lose | cannot be tied |nothing is left to tie")
 
 
-def concluded(tab):
-    """The conclusion, the first text of the page after the run and its link."""
-    return next(text for text in map(plain_text, tab.markdown) if CONCLUSION.search(text))
-
-
 def about(tab, variant, tying):
     """Whether the conclusion is about tying a variant; a model near chance has little to lose."""
     return concluded(tab).startswith((f"Tying {tying} ", f"{variant} has little to lose"))
 
 
-def keys(tab):
-    """Keys of the live components and buttons."""
-    return {element.key for element in (*tab.get("bidi_component"), *tab.button)}
+def concluded(tab):
+    """The conclusion, the first text of the page after the run and its link."""
+    return next(text for text in map(plain_text, tab.markdown) if CONCLUSION.search(text))
 
 
 def choose(tab, **wanted):
@@ -195,13 +189,6 @@ def choose(tab, **wanted):
         control.set_value(value)
         show(tab)
     return tab
-
-
-def follow(tab, **link):
-    """Open another link in the same tab."""
-    tab.query_params.clear()
-    tab.query_params.update(link)
-    return show(tab)
 
 
 def ended(tab, key):
@@ -251,7 +238,7 @@ def test_operations_are_offered_trained_on_and_the_next_way_told(monkeypatch):
 
 
 def test_what_is_not_possible_says_why(monkeypatch):
-    """Tying, mixing and training on; all else is offered all the same."""
+    """Tying, mixing and training on may be impossible; all else is offered all the same."""
     tab = trained_at("surgery", evaluate_every="1000", steps="400")
     assert tab.button(key="train_on").disabled
     assert re.search("cannot be trained on.* 1000 .*at most 400", said(tab))
@@ -287,8 +274,9 @@ def test_what_went_wrong_is_told_and_can_be_tried_again(monkeypatch):
         assert ("it is busy" in said(tab), len(asked)) == (True, 1)
     tab = press(tab, "again_tying")
     assert ("it is busy" in said(tab), "mixtures" in keys(tab)) == (False, True)
-    failed = filmed(tab).id
-    fail(training_service(), failed)
+    service, failed = training_service(), filmed(tab).id
+    with service._changed:
+        service._queue.update(failed, state="failed", error="not enough memory")
     text = said(show(show(tab)))
     assert ("not enough memory" in text, "no trained model" in text) == (True, False)
     assert (filmed(tab).id, "mixtures" in keys(tab)) == (failed, False)
@@ -300,18 +288,13 @@ def test_what_went_wrong_is_told_and_can_be_tried_again(monkeypatch):
 # What rescues symmetric scores
 
 
-def rescued(tab):
-    """More heads, pressed on the page Asymmetry and trained to the end."""
-    return show(watch(press(tab, "rescue_n_heads"), lambda job: job.over))
-
-
 def test_a_rescue_is_told_and_taken_back_where_it_belongs(monkeypatch):
-    """On its own task, and only while its run is on screen; a refusal leaves all as it was."""
+    """It stands on its own task while its run is on screen; a refusal leaves all as it was."""
     link = small_link()
     tab = turn_to(watch(press(visit(**link), "train"), lambda job: job.over), "asymmetry")
     before = tab.session_state["lab"].job_id
     assert "rescue_undo" not in keys(tab)
-    tab = rescued(tab)
+    tab = show(watch(press(tab, "rescue_n_heads"), lambda job: job.over))
     assert re.search(r"1 head → .* 4 heads \(1 seed\)", said(tab))
     tab = follow(tab, v="1", task="copy", sharing="Q=K", steps="40")
     assert ("4 heads (" in said(tab), "rescue_undo" in keys(tab)) == (False, False)
@@ -330,7 +313,8 @@ def test_a_rescue_is_told_and_taken_back_where_it_belongs(monkeypatch):
     experiment = from_params(link)
     snapshot = train(experiment).snapshot
     monkeypatch.setattr("attnkit.ui.lab.lab.shipped_example", lambda _: snapshot)
-    tab = press(rescued(open_page("asymmetry", **link)), "rescue_undo")
+    tab = press(open_page("asymmetry", **link), "rescue_n_heads")
+    tab = press(show(watch(tab, lambda job: job.over)), "rescue_undo")
     lab = tab.session_state["lab"]
     assert (lab.job, lab.experiment) == (None, experiment)
     assert training_service().find(experiment) is None

@@ -16,6 +16,7 @@ from trained_runs import trained
 
 from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
 from attnkit.analysis.inspection import tying
+from attnkit.analysis.inspection.value_maps import EXAMPLES
 from attnkit.analysis.linear_maps import (
     linear_map,
     orthogonal_map,
@@ -23,7 +24,7 @@ from attnkit.analysis.linear_maps import (
     reduced_map,
     truncated,
 )
-from attnkit.analysis.tying import ALPHAS, COLUMNS, TyingResult, repairs_for
+from attnkit.analysis.tying import ALPHAS, COLUMNS, MAP_RATES, TyingResult, repairs_for
 from attnkit.figures.tying import (
     mixture_text,
     plot_mixtures,
@@ -31,16 +32,24 @@ from attnkit.figures.tying import (
     tying_csv,
     tying_results,
 )
+from attnkit.model.adam import Adam
+from attnkit.model.reference import cross_entropy
 from attnkit.training import metrics
-from attnkit.training.data import held_out_examples
+from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.recorder import record
 
 CPU = torch.device("cpu")
 MAP_STEPS = 4
+FITTED = {
+    "linear": lambda keys, values, _, rank: truncated(linear_map(keys, values), rank),
+    "reduced": lambda keys, values, _, rank: reduced_map(keys, values, rank),
+    "orthogonal": lambda keys, values, *_: orthogonal_map(keys, values),
+    "random": lambda keys, _, seeds, rank: random_orthogonal_maps(seeds, len(keys), rank),
+}
 
 
 def test_maps_solve_the_problems_that_define_them():
-    """Each head by itself, against numpy's solvers."""
+    """Each head is compared by itself, against numpy's solvers."""
     generator = np.random.default_rng(3)
     keys = generator.normal(size=(2, 3, 53, 7))
     values = keys @ generator.normal(size=(2, 3, 7, 7)) + generator.normal(size=(2, 3, 53, 7))
@@ -62,7 +71,6 @@ def test_maps_solve_the_problems_that_define_them():
 # measurement
 
 CASES = {
-    "one head": ("directed", "QKV", {}),
     "two layers of two heads": ("directed", "QKV", {"n_heads": 2, "n_layers": 2, "d_mlp": 7}),
     "shared keys and values": ("directed", "MQA n_heads=4", {}),
     "standard blocks": ("directed", "QKV", {"blocks": "standard", "n_heads": 2}),
@@ -84,80 +92,94 @@ def result_of(case):
     return replace(result, parameters=moved)
 
 
-def accuracy(reference, own, experiment, seed):
-    """Accuracy by the formula on a seed's held-out examples."""
-    examples = held_out_examples(experiment, [seed], CPU)
-    logits = reference.logits(own, examples.tokens[0])
-    return float(metrics.accuracy(logits[None], examples.labels))
+def examples_of(data):
+    """Tokens and labels of the next batches of one seed, until there are enough examples."""
+    batches = [data.next()]
+    while sum(len(tokens[0]) for tokens, _ in batches) < EXAMPLES:
+        batches.append(data.next())
+    return [torch.cat(parts, 1) for parts in zip(*batches, strict=True)]
 
 
-def doubles(parameters):
-    """The parameters of a run in double precision."""
-    return {name: torch.from_numpy(value).double() for name, value in parameters.items()}
+def keys_and_values(reference, own, tokens):
+    """Keys and values of every layer as their matrices give them, (g, t, d)."""
+    reference.logits(own, tokens[0, :EXAMPLES])
+    for layer, (_, looks, *_) in enumerate(reference.layers):
+        rows, start = reference.stages[layer]["rows"][:, list(looks)], f"{layer}."
+        here = {name.removeprefix(start): w for name, w in own.items() if name.startswith(start)}
+        heads = (reference.heads(rows, here, role, reference.d_v) for role in "KV")
+        yield [one.transpose(0, 1).flatten(1, 2).numpy() for one in heads]
+
+
+def with_maps(own, maps):
+    """The parameters with W_V = W_K M, head by head."""
+    blocks = [torch.block_diag(*of_layer) for of_layer in torch.as_tensor(maps)]
+    names = [name for name in own if name[-4:] in (".W_V", ".b_V")]
+    return own | {n: own[f"{n[:-1]}K"] @ blocks[int(n.partition(".")[0])] for n in names}
+
+
+def trained_maps(reference, own, start, experiment, seed):
+    """The maps after Adam's steps along half a cosine, with the rate whose loss is lowest."""
+    ends = []
+    for rate in MAP_RATES:
+        data, maps = TrainingData(experiment, [seed], CPU), torch.tensor(start).requires_grad_()
+
+        def loss(tokens, labels, maps=maps):
+            return cross_entropy(reference.logits(with_maps(own, maps), tokens[0])[None], labels)
+
+        gradient = torch.zeros(maps.numel()).double()
+        adam = Adam(maps.detach().view(-1), gradient, [(slice(None), rate)])
+        for step in range(MAP_STEPS):
+            (found,) = torch.autograd.grad(loss(*data.next()), maps)
+            gradient.copy_(found.flatten())
+            adam.step((1 + np.cos(np.pi * step / MAP_STEPS)) / 2)
+        ends.append((loss(*examples_of(data)).item(), rate, maps.detach()))
+    return min(ends)[2]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_mixtures_and_repairs_are_those_of_the_formula(case):
-    """α W_K + (1 − α) W_V for both roles; values are W_K's times a random map, head by head."""
+    """α W_K + (1 − α) W_V for both roles; values are W_K's times each map, head by head."""
     result = result_of(case)
     experiment, (variant,) = result.experiment, result.experiment.sharing
     found = measure_tying(experiment, variant, result.parameters, 8, map_steps=MAP_STEPS)
-    n_layers, n_heads = found.cka.shape[1:]
     for seed in (0, 1):
-        own, reference = doubles(result.parameters[seed]), Reference(experiment, variant)
-        expected = {"before": accuracy(reference, own, experiment, seed)}
-        measured = {"before": found.before[seed]}
-        matrices = [n for n in own if n[-4:] in (".W_K", ".b_K", ".W_V", ".b_V")]
+        weights = result.parameters[seed].items()
+        own = {name: torch.from_numpy(value).double() for name, value in weights}
+        reference = Reference(experiment, variant)
+        changed, measured = {"before": own}, {"before": found.before[seed]}
         for alpha in (0.0, 0.3, 0.5, 0.85, 1.0):
-            mixed = {
-                n: alpha * own[f"{n[:-1]}K"] + (1 - alpha) * own[f"{n[:-1]}V"] for n in matrices
+            changed[alpha] = own | {
+                f"{n[:-1]}{role}": alpha * own[f"{n[:-1]}K"] + (1 - alpha) * own[n]
+                for n in own
+                if n[-4:] in (".W_V", ".b_V")
+                for role in "KV"
             }
-            expected[alpha] = accuracy(reference, own | mixed, experiment, seed)
             measured[alpha] = found.mixed[seed, ALPHAS.index(alpha)]
-        repair = next(one for one in found.repairs if one.kind == "random")
-        maps = [random_orthogonal_maps([seed, i], n_heads, repair.rank) for i in range(n_layers)]
-        blocks = [torch.block_diag(*map(torch.as_tensor, of_layer)) for of_layer in maps]
-        mapped = {n: own[f"{n[:-1]}K"] @ blocks[int(n.partition(".")[0])] for n in matrices}
-        expected[repair] = accuracy(
-            reference, own | {n: w for n, w in mapped.items() if n.endswith("V")}, experiment, seed
-        )
-        measured[repair] = found.of_repair(repair)[seed]
+        tokens, _ = examples_of(TrainingData(experiment, [seed], CPU))
+        layers = [(*kv, [seed, n]) for n, kv in enumerate(keys_and_values(reference, own, tokens))]
+        for repair in found.repairs:
+            fit = FITTED.get(repair.kind, FITTED["linear"])
+            maps = np.stack([fit(*layer, repair.rank) for layer in layers])
+            if repair.kind == "trained":
+                maps = trained_maps(reference, own, maps, experiment, seed)
+            changed[repair], measured[repair] = with_maps(own, maps), found.of_repair(repair)[seed]
+        held = held_out_examples(experiment, [seed], CPU)
+        logits = {w: reference.logits(one, held.tokens[0])[None] for w, one in changed.items()}
+        expected = {way: float(metrics.accuracy(one, held.labels)) for way, one in logits.items()}
         assert measured == pytest.approx(expected, abs=1e-6)
     assert len(np.unique(found.mixed)) > 5
     assert ((found.cka >= 0) & (found.cka <= 1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize(
-    ("variant", "reason"),
-    [
-        ("K=V", "separate"),
-        ("QKV exclusive", "outputs of the heads"),
-        ("QKV V=I d_head=m/h", "has no matrix"),
-        ("QKV d_k=3", "the same width"),
-        ("QKV scaled", "values after W_V"),
-        ("QKV kv_rank=3", "in two steps"),
-        ("QKV kv_every=2", "layers share matrices"),
-        ("QKV O=I d_head=m/h", "no W_O"),
-    ],
-)
-def test_what_cannot_be_tied_is_refused_in_one_line(variant, reason):
-    """The message names the field, the variant, what is allowed, and why."""
-    experiment = tiny("directed", sharing=[variant], n_layers=2, n_seeds=1, d_model=32)
-    given = re.escape(f"sharing: got {experiment.sharing[0]}, allowed ")
-    with pytest.raises(ValueError, match=f"^{given}.*{reason}.*$"):
-        tying_table(experiment)
 
 
 def test_the_table_has_a_row_for_every_seed_and_way():
     """Variants without separate W_K are left out; a run that diverged has NaN, the other not."""
     experiment = tiny("directed", sharing=["QKV", "K=V", "MQA n_heads=2"])
     table = tying_table(experiment, map_steps=1)
-    assert list(table.columns) == list(COLUMNS)
     assert len(table) == 2 * 2 * (len(ALPHAS) + len(repairs_for(6)))
     assert list(table["sharing"].unique()) == ["QKV", "QKV n_heads=2 kv_heads=1"]
     assert table["alpha"].isna().tolist() == table["rank"].notna().tolist()
     assert table.equals(tying_table(trained(experiment), map_steps=1))
-    result = result_of("one head")
+    result = result_of("repeated examples")
     first, second = result.parameters
     lost = {name: np.full_like(value, np.nan) for name, value in first.items()}
     given = result.experiment, result.experiment.sharing[0]
@@ -170,21 +192,31 @@ def test_the_table_has_a_row_for_every_seed_and_way():
 
 
 def test_a_page_measures_the_first_seeds_and_names_reasons(monkeypatch):
-    """In each phase on its own examples; a few seeds are enough for an interval."""
-    film = record(tiny("directed", sharing=["QKV", "Q=K"], n_seeds=1))
-    results, refusals = tying_results(inspect(film, Inspection("tying")))
-    assert [result.variant for result in results] == ["QKV"]
-    assert [refusal.partition(":")[0] for refusal in refusals] == ["Q=K"]
-    film = record(tiny("transfer", sharing=["QKV"], n_seeds=1))
+    """It measures each phase on its own examples; what cannot be tied is refused in one line."""
+    film = record(tiny("transfer", sharing=["QKV", "Q=K"], n_seeds=1))
     for step in film.steps:
-        ((found,), _) = tying_results(inspect(film.at(step), Inspection("tying")))
+        ((found,), (refusal,)) = tying_results(inspect(film.at(step), Inspection("tying")))
+        assert (found.variant, refusal.partition(":")[0]) == ("QKV", "Q=K")
         assert found.before[0] == film.at(step).metric("accuracy")[0, 0]
-    result = result_of("one head")
+    result = result_of("repeated examples")
     monkeypatch.setattr(tying, "MOST_SEEDS", 1)
     runs = [(result.experiment, result.parameters, 8)]
-    film = record(result.experiment)
-    ((found,), _) = tying_results(tying.inspect_tying(film, Inspection("tying"), runs))
-    assert found.seeds == (0,)
+    found = tying.inspect_tying(record(result.experiment), Inspection("tying"), runs)
+    assert tying_results(found)[0][0].seeds == (0,)
+    for variant, reason in {
+        "K=V": "separate",
+        "QKV exclusive": "outputs of the heads",
+        "QKV V=I d_head=m/h": "no matrix",
+        "QKV d_k=3": "same width",
+        "QKV scaled": "values after W_V",
+        "QKV kv_rank=3": "two steps",
+        "QKV kv_every=2": "layers share",
+        "QKV O=I d_head=m/h": "no W_O",
+    }.items():
+        experiment = tiny("directed", sharing=[variant], n_layers=2, n_seeds=1, d_model=32)
+        given = re.escape(f"sharing: got {experiment.sharing[0]}, allowed ")
+        with pytest.raises(ValueError, match=f"^{given}.*{reason}.*$"):
+            tying_table(experiment)
 
 
 # What is said, drawn and taken away
@@ -211,12 +243,12 @@ RESULT = TyingResult(
 
 def flat(level, before=0.9):
     """A result of one seed with one accuracy everywhere."""
-    mixed, repaired = np.full((1, 21), level), np.full((1, 10), level)
-    changed = {"mixed": mixed, "repaired": repaired, "before": np.array([before])}
-    return replace(RESULT, seeds=(0,), cka=np.full((1, 2, 1), 0.5), **changed)
+    mixed, repaired, cka = np.full((1, 21), level), np.full((1, 10), level), RESULT.cka[:1] + level
+    before = np.array([before])
+    return replace(RESULT, seeds=(0,), before=before, mixed=mixed, repaired=repaired, cka=cka)
 
 
-LOST = replace(flat(np.nan, np.nan), cka=np.full((1, 2, 1), np.nan))
+LOST = flat(np.nan, np.nan)
 
 
 def test_mixtures_and_repairs_are_told():
@@ -228,11 +260,8 @@ def test_mixtures_and_repairs_are_told():
     mixed[:, 6:11] = [0.8, 0.805, 0.8, 0.796, 0.8]
     mixed[:, 20] = 0.8
     assert "α from 0.3 to 0.5 or α = 1: up to 80%" in replace(RESULT, mixed=mixed).mixture_finding
-    for one, told in (
-        (flat(0.9), "^All mixtures .* 90%, .* 90%"),
-        (flat(0.11, before=0.12), "little yet: 12% .* 10%"),
-        (LOST, "diverged"),
-    ):
+    little = flat(0.11, before=0.12)
+    for one, told in ((flat(0.9), "^All .* 90%, .* 90%"), (little, "12% .* 10%"), (LOST, "diver")):
         assert re.search(told, one.mixture_finding)
     assert mixture_text(RESULT, 0.4) == "α = 0.4: 90% [88 to 92%]."
     assert "diverged" in mixture_text(LOST, 0.5)
@@ -247,7 +276,7 @@ def test_mixtures_and_repairs_are_told():
     numbers = re.findall(r"[+−]?\d+", RESULT.repair_finding)
     assert numbers == ["99", "+80", "+75", "+85", "+90", "+70", "+40", "0", "8", "32"]
     assert re.search(r"nothing \(90%\)", flat(0.9).repair_finding)
-    assert flat(0.11, before=0.12).repair_finding == LOST.repair_finding == ""
+    assert little.repair_finding == LOST.repair_finding == ""
 
 
 def test_what_is_drawn_and_taken_away_are_the_numbers():

@@ -2,15 +2,13 @@
 
 import json
 import re
-from collections import deque
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from idle import idle_service, open_page, show, visit
-from own_modules import Gated, Hashed, Linear, OneHead, Talking, Window
+from own_modules import Gated, Hashed, Linear, OneHead
 from torch import nn
 from waiting import wait_until
 
@@ -74,100 +72,75 @@ def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
             scores = self.scores(q, k)
             return x + self.W_O(scores.softmax(-1) @ v), scores, scores.softmax(-1)
 
-    with_maps = exported(tmp_path, line=MAPS)
-    without = exported(tmp_path, name="other.py")
-    maps, none = (ak.variant(f"{path}:Layer") for path in (with_maps, without))
-    columns = {"ours": "QKV", "maps": maps, "none": none, "masked": ak.variant(Masked)}
-    result = ak.train(ak.Experiment(sharing=[*columns.values()], **SMALL), "cpu", False)
-    order = [variant for variant, _ in result.experiment.runs]
-    run = {name: order.index(variant) for name, variant in columns.items()}
-    pattern, history = result.snapshot.probe.pattern, result.snapshot.history
-    np.testing.assert_allclose(pattern[run["maps"]], pattern[run["ours"]], atol=2e-3)
-    assert np.isnan(pattern[run["none"]]).all()
+    paths = exported(tmp_path, line=MAPS), exported(tmp_path, name="other.py")
+    own = [*(ak.variant(f"{path}:Layer") for path in paths), ak.variant(Masked)]
+    result = ak.train(ak.Experiment(sharing=["QKV", *own], **SMALL), "cpu", False)
+    pattern, history = result.snapshot.probe.pattern[::2], result.snapshot.history  # of one seed
+    np.testing.assert_allclose(pattern[1], pattern[0], atol=2e-3)
+    assert np.isnan(pattern[2]).all()
     for name, known in {
-        "mass_on_target": {"ours", "maps", "masked"},
-        "score_symmetry": {"ours", "maps"},
-        "weight_symmetry": {"ours"},
+        "mass_on_target": [True, True, False, True],
+        "score_symmetry": [True, True, False, False],
+        "weight_symmetry": [True, False, False, False],
     }.items():
-        assert {one for one in run if np.isfinite(history[name][:, run[one]]).all()} == known, name
-        assert all(np.isnan(history[name][:, run[one]]).all() for one in run.keys() - known)
-    modules = {
-        name: result.experiment.wiring(columns[name]).module for name in run.keys() - {"ours"}
-    }
-    assert modules["maps"].missing == ""
-    assert "a mask" in modules["masked"].missing
-    assert "scores and pattern" in modules["none"].missing
-    assert modules["none"].missing.removesuffix(".") in json.dumps(result._repr_html_())
+        assert (np.isfinite(history[name][:, ::2]) == known).all(), name
+    has, lacks, masked = (result.experiment.wiring(variant).module.missing for variant in own)
+    assert (has, "a mask" in masked, "scores and pattern" in lacks) == ("", True, True)
+    assert lacks.removesuffix(".") in json.dumps(result._repr_html_())
 
 
 def test_modules_train_beside_ours_in_batches_and_one_by_one():
-    """Four modules learn; a module that `vmap` cannot run has the same numbers, seed by seed."""
+    """Modules learn; one that `vmap` cannot run has the same numbers, seed by seed."""
 
-    class Stubborn(Window):
+    class Stubborn(Linear):
         def forward(self, x):
             if float(x.detach().sum()) > 1e9:  # a branch that depends on numbers
                 return x
             return super().forward(x)
 
-    modules = [ak.variant(one) for one in (Linear, Window, Gated, Talking, Stubborn)]
+    linear, gated, stubborn = modules = [ak.variant(one) for one in (Linear, Gated, Stubborn)]
     experiment = ak.Experiment(sharing=["QKV", *modules], n_heads=2, **SMALL)
-    assert [experiment.wiring(v).module.batched for v in modules] == [True] * 4 + [False]
+    assert [experiment.wiring(v).module.batched for v in modules] == [True, True, False]
     result = ak.train(experiment, "cpu", False)
     for variant in modules:
         found = losses(result, variant)
         assert (found[-1] < found[0]).all()
-    window, stubborn = losses(result, modules[1]), losses(result, modules[4])
-    np.testing.assert_allclose(window, stubborn, 1e-4)
-    table = result.table.set_index("sharing")
-    assert set(table.loc[modules[0], "kv_cache_floats_per_token"]) == {2 * experiment.size.d_head}
-    assert table.loc[modules[3], "kv_cache_floats_per_token"].isna().all()
-    assert experiment.costs(modules[1]).parameters < experiment.costs(modules[2]).parameters
+    np.testing.assert_allclose(losses(result, linear), losses(result, stubborn), 1e-4)
+    cache = result.table.set_index("sharing").loc[linear, "kv_cache_floats_per_token"]
+    assert set(cache) == {2 * experiment.size.d_head}
+    assert experiment.costs(linear).parameters < experiment.costs(gated).parameters
     json.dumps(result.to_dict(), allow_nan=False)
-    start = Training(ak.Experiment(sharing=["QKV", modules[2]], **SMALL)).result().parameters
-    for ours, gated in zip(start[:2], start[2:], strict=True):
-        assert (ours["0.W_Q"] == gated["0.W_Q.weight"].T).all()
-        assert (gated["0.gate"] == 0).all()
+    start = Training(ak.Experiment(sharing=["QKV", gated], **SMALL)).result().parameters
+    for ours, own in zip(start[:2], start[2:], strict=True):
+        assert (ours["0.W_Q"] == own["0.W_Q.weight"].T).all()
+        assert (own["0.gate"] == 0).all()
     assert (start[2]["0.W_V.weight"] != start[3]["0.W_V.weight"]).any()
 
 
 def test_a_broken_module_is_told_before_training():
     """The message names the class, its file and what is wrong."""
 
-    class Empty(nn.Module):
-        def forward(self, x):
-            return x
+    def root_of_zero(own, x):  # whose gradient is infinite
+        return x + own.W_O(own.W_V(x)) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt()
 
-    ways = [
-        (lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
-        (lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
-        (lambda own, x: [][1], r"IndexError: .*, in line \d+"),
+    for base, forward, reason in (
+        (nn.Module, lambda own, x: x, "no parameters, allowed"),
+        (OneHead, lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
+        (OneHead, lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
+        (OneHead, lambda own, x: [][1], r"IndexError: .*, in line \d+"),
+        (OneHead, root_of_zero, r"line \d+ .*gradient of W_Q.weight has nan"),
+        (OneHead, lambda own, x: x.add_(own.W_O(own.W_V(x))), "x in place, allowed .*x = x [+] z"),
+        (OneHead, lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2)), r"backward .* line \d+ "),
+        (OneHead, lambda own, x: (x + own.W_O(own.W_V(x)), torch.zeros(3), None), "scores are sha"),
         (
-            lambda own, x: x + own.W_O(own.W_V(x)) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt(),
-            r"line \d+ .*gradient of W_Q.weight has nan",
+            OneHead,  # a map of other positions than those of the layer
+            lambda own, x: (x + own.W_O(own.W_V(x)), None, torch.zeros(2, 1, 5, 4)),
+            "pattern are shape .*, allowed .b, h, i, j.",
         ),
-        (lambda own, x: x.add_(own.W_O(own.W_V(x))), r"x in place, allowed .*x = x \+ z"),
-        (
-            lambda own, x: x + own.W_O(own.W_Q(x).softmax(-1).mul_(2)),
-            r"backward .* line \d+ ",
-        ),
-    ]
-    broken = [
-        (type("Broken", (OneHead,), {"forward": forward, "__module__": __name__}), reason)
-        for forward, reason in ways
-    ]
-    for one, reason in (*broken, (Empty, "no parameters, allowed")):
-        given = rf"{one.__name__} in test_module\.py.*: .*{reason}"
-        with pytest.raises(InvalidExperiment, match=given):
-            ak.Experiment(sharing=["QKV", ak.variant(one)], **SMALL)
-    for name, shape in product(("scores", "pattern"), ([3], [2, 1, 5, 4])):
-
-        class Maps(OneHead):  # maps of other positions than those of the layer
-            def forward(self, x, name=name, shape=shape):
-                of = {"scores": None, "pattern": None} | {name: torch.zeros(shape)}
-                return x + self.W_O(self.W_V(x)), of["scores"], of["pattern"]
-
-        with pytest.raises(InvalidExperiment, match=f"{name} are shape .*, allowed .b, h, i, j."):
-            ak.Experiment(sharing=[ak.variant(Maps)], **SMALL)
+    ):
+        broken = type("Broken", (base,), {"forward": forward, "__module__": __name__})
+        with pytest.raises(InvalidExperiment, match=rf"Broken in test_module\.py.*: .*{reason}"):
+            ak.Experiment(sharing=["QKV", ak.variant(broken)], **SMALL)
 
     class Later(OneHead):  # which looks at later tokens, whatever the setting
         def forward(self, x):
@@ -205,13 +178,9 @@ def test_code_does_not_travel():
     variant = ak.variant(Linear)
     text = ak.Experiment(sharing=["QKV", variant], **SMALL).to_json()
     assert from_text(text).sharing == ("QKV", variant)
-    digest = variant.rpartition(".")[2]
-    unknown = text.replace(digest, "0" * len(digest))
     expected = "--attention FILE.py:CLASS"
     with pytest.raises(InvalidExperiment, match=expected):
-        from_text(unknown)
-    with pytest.raises(InvalidVariant, match=expected):
-        ak.Variant("QKV module=Linear.00000000")
+        from_text(text.replace(variant.rpartition(".")[2], "00000000"))
     link = read_link({"sharing": "QKV,QKV module=Linear.00000000"}, lambda _: None)
     assert link.experiment.sharing == ("QKV",)
     assert expected in link.problems[0].sentence
@@ -247,33 +216,26 @@ def test_what_cannot_be_used_is_one_line(tmp_path, capsys):
 def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
     """A failure shows and saves what all variants had trained until shortly before, if anything."""
 
-    def failing_after(n_calls):  # when it has passed its trial
-        count = "calls = getattr(self, 'calls', 0) + 1; self.calls = calls"
-        return exported(tmp_path, line=f"{count}; calls > {n_calls} and 1 / 0; {LINE}")
-
     arguments = ["train", "--task", "directed", "--seeds", "1", "--set", "evaluate_every=20"]
-    for n_calls, saved in ((12, False), (100, True)):
+    for n_calls, saved in ((12, False), (100, True)):  # calls after which it fails
+        count = "calls = getattr(self, 'calls', 0) + 1; self.calls = calls"
+        path = exported(tmp_path, line=f"{count}; calls > {n_calls} and 1 / 0; {LINE}")
         out = tmp_path / f"out {n_calls}"
-        given = ["--attention", f"{failing_after(n_calls)}:Layer", "--out", str(out)]
-        assert main([*arguments, *given]) == 2
-        shown = capsys.readouterr()
-        last = shown.err.splitlines()[-1]
+        assert main([*arguments, "--attention", f"{path}:Layer", "--out", str(out)]) == 2
+        last = capsys.readouterr().err.splitlines()[-1]
         assert re.match("attnkit: error: --attention: Layer in mine.py: .*ZeroDivision", last)
         assert (last.endswith("nothing is saved"), out.exists()) == (not saved, saved)
-    snapshot = ak.Result.load(out).snapshot
+    result = ak.Result.load(out)
+    snapshot, found = result.snapshot, losses(result, "QKV")
     assert last.endswith(f" step {snapshot.step}")
     assert (snapshot.status, 0 < snapshot.step < 600, snapshot.step % 20) == ("stopped", True, 0)
-    mine, small = ak.variant(f"{failing_after(150)}:Layer"), {**SMALL, "steps": 600}
-    with pytest.raises(ValueError, match="its forward fails") as caught:
-        ak.train(ak.Experiment(sharing=["QKV", mine], **small), "cpu", False)
-    found = losses(caught.value.trained, "QKV")
-    assert 1 < len(found) < 61
-    whole = ak.train(ak.Experiment(sharing=["QKV"], **small), "cpu", False)
-    np.testing.assert_array_equal(found, losses(whole, "QKV")[: len(found)])
+    alone = ak.Experiment(sharing=["QKV"], n_seeds=1, evaluate_every=20)
+    expected = losses(ak.train(alone, "cpu", False), "QKV")
+    np.testing.assert_array_equal(found, expected[: 1 + snapshot.step // 20])
 
 
 def test_a_notebook_that_changes_a_class_gives_another_variant():
-    """Also if only an attribute, a property or a base class has changed."""
+    """This is so also if only an attribute, a property or a base class has changed."""
 
     def variant_with(base, own):
         names = {"__name__": "__main__"}
@@ -283,9 +245,8 @@ def test_a_notebook_that_changes_a_class_gives_another_variant():
 
     for part in ("window = {}", "def size(self): return {}", "wide = property(lambda self: {})"):
         three, four = part.format(3), part.format(4)
-        assert variant_with("pass", three) == variant_with("pass", three)
-        assert variant_with("pass", three) != variant_with("pass", four)
-        assert variant_with(three, "pass") != variant_with(four, "pass")
+        assert len({variant_with("pass", one) for one in (three, four, three)}) == 2
+        assert len({variant_with(one, "pass") for one in (three, four, three)}) == 2
 
 
 def test_buffers_that_are_drawn_belong_to_their_seed():
@@ -294,13 +255,12 @@ def test_buffers_that_are_drawn_belong_to_their_seed():
     experiment = ak.Experiment(sharing=[hashed], n_heads=2, **SMALL)
     module, d_head = experiment.wiring(hashed).module, experiment.size.d_head
     one, other = ak.train(experiment, "cpu", False).parameters
+    (alone,) = ak.train(experiment.replace(first_seed=1, n_seeds=1), "cpu", False).parameters
     assert (one["0.hash"] != other["0.hash"]).any()
-    for seed, parameters in enumerate((one, other)):
+    for seed, parameters in ((0, one), (1, other), (1, alone)):
         assert (module.initial(seed, 0)["hash"].numpy() == parameters["0.hash"]).all()
         assert sorted(parameters["0.order"]) == list(range(d_head))
     assert module.n_parameters == 4 * experiment.size.d_model * d_head
-    (alone,) = ak.train(experiment.replace(first_seed=1, n_seeds=1), "cpu", False).parameters
-    assert (alone["0.hash"] == other["0.hash"]).all()
 
 
 def test_nothing_is_pinned_to_the_cpu():
@@ -311,7 +271,7 @@ def test_nothing_is_pinned_to_the_cpu():
             return x + self.W_O(self.W_V(x)) + torch.ones(x.shape[1], 1, device="cpu")
 
     meta = torch.device("meta")
-    for attention in (Linear, Window, Talking, Hashed, Pinned):
+    for attention in (Hashed, Pinned):
         variant = ak.variant(attention)
         experiment = ak.Experiment(sharing=[variant], n_heads=2, **SMALL)
         layers = experiment.wiring(variant).module
@@ -328,9 +288,9 @@ def test_a_film_is_recorded_and_pages_show_what_they_can():
     """Asymmetry has all variants; Attention leaves modules out, and refuses them alone."""
     columns = [ak.variant(one) for one in (Linear, Hashed)]
     both = ak.record(ak.Experiment(sharing=["QKV", *columns], n_heads=2, **SMALL), progress=False)
-    views = {view: ak.inspect(both, ak.Inspection(view)) for view in VIEWS}
-    shown = {view: len(result.header["variants"]) for view, result in views.items()}
-    assert shown == {view: 3 if view in OF_MODULES else 1 for view in VIEWS}
+    for view in VIEWS:
+        shown = ak.inspect(both, ak.Inspection(view)).header["variants"]
+        assert len(shown) == (3 if view in OF_MODULES else 1), view
     film = ak.record(ak.Experiment(sharing=[columns[0]], **SMALL), progress=False)
     assert np.isfinite(film.head_symmetry).all()
     with pytest.raises(ValueError, match="film: got Linear"):
@@ -351,13 +311,11 @@ def finished(service, experiment):
 def in_this_process(monkeypatch):
     """Execute loaded code here, in place of the process that is there for it."""
 
-    class Here(deque):
-        """The answers that are not read yet."""
-
+    class Here(list):  # the answers that are not read yet
         def __init__(self, _):
             super().__init__()
 
-        send, read = (lambda own, command: own.append(answer_to(command))), deque.popleft
+        send, read = (lambda own, command: own.append(answer_to(command))), list.pop
         kill = end = close = lambda _: None
 
     monkeypatch.setattr(modules, "ChildProcess", Here)
@@ -370,14 +328,11 @@ def test_a_loaded_class_trains_like_the_variant_it_was_written_from(pages_servic
     mine = service.load_module(str(path), "Layer")
     experiment = ak.Experiment(sharing=["QKV", mine], **SMALL)
     assert service.changed_module(mine) is None
-    ours, own = (experiment.costs(variant) for variant in ("QKV", mine))
-    assert ours.parameters == own.parameters
     job = finished(service, experiment)
-    assert not job.stored
-    assert job.unstored
-    losses = job.snapshot.history["loss"][-1]
-    assert losses[:2] == pytest.approx(losses[2:], rel=1e-3)
-    assert job.snapshot.probe.pattern.shape[0] == 4
+    assert (job.stored, bool(job.unstored)) == (False, True)
+    ends = job.snapshot.history["loss"][-1]
+    assert ends[:2] == pytest.approx(ends[2:], rel=1e-3)
+    assert np.isfinite(job.snapshot.probe.pattern).all()
     assert f"--attention {path.name}:Layer" in command_line(experiment)
     assert f'ak.variant("{path.name}:Layer")' in experiment_code(experiment)
     path.write_text(path.read_text() + "\n# changed\n")
@@ -387,29 +342,28 @@ def test_a_loaded_class_trains_like_the_variant_it_was_written_from(pages_servic
 
 @pytest.mark.server
 @pytest.mark.long(seconds=25)
-def test_loaded_classes_outlive_the_processes_that_compute_with_them(service, tmp_path):
+def test_loaded_classes_outlive_their_processes(service, tmp_path, monkeypatch):
     """Code may leave or never end, and the training process may die; all goes on."""
     mine = service.load_module(str(exported(tmp_path, line=MAPS)), "Layer")
     experiment = ak.Experiment(sharing=["QKV", mine], **SMALL)
     finished(service, experiment)
-    before = service.n_restarts
     service._supervisor.process.kill()
     finished(service, experiment.replace(first_seed=5))
-    assert service.n_restarts > before
+    assert service.n_restarts > 0
     path = tmp_path / "broken.py"
     path.write_text("import os\nos._exit(3)")
     with pytest.raises(ValueError, match=r"broken.py: .* ends its process"):
         service.load_module(str(path), "Layer")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(modules, "ANSWER_SECONDS", 1.0)
-        path.write_text("while True: pass")
-        with pytest.raises(ValueError, match=r"broken.py: .* 1 seconds"):
-            service.load_module(str(path), "Layer")
+    path.write_text("while True: pass")
+    monkeypatch.setattr(modules, "ANSWER_SECONDS", 1.0)
+    with pytest.raises(ValueError, match=r"broken.py: .* 1 seconds"):
+        service.load_module(str(path), "Layer")
+    monkeypatch.undo()
     assert service.load_module(str(exported(tmp_path, line=MAPS)), "Layer")
 
 
 def test_code_that_fails_is_told_and_the_next_file_is_loaded(in_this_process, tmp_path):
-    """With file and line, at its loading and at the sizes of an experiment."""
+    """File and line are told, at its loading and at the sizes of an experiment."""
     own, path = OwnModules(), tmp_path / "broken.py"
     path.write_text("import torch\n1 / 0")
     with pytest.raises(ValueError, match=r"broken\.py.*ZeroDivisionError.*line 2") as error:
@@ -449,7 +403,7 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         (given,) = (c for c in processes[0].commands if isinstance(c, GiveModule))
         assert (given.file, given.wanted, given.code) == ("mine.py", "Layer", path.read_bytes())
         first = lab.session_state["set_sharing"]
-        assert [name.partition(".")[0] for name in first] == ["QKV", "QKV module=Layer"]
+        assert first[1].startswith("QKV module=Layer.")
         path.write_text(path.read_text().replace(MAPS, "return 2 * self.W_O(z)"))
         show(lab)
         assert any("has changed since" in one.value for one in lab.info)
@@ -473,8 +427,8 @@ def test_no_code_arrives_at_a_hosted_copy(tmp_path, monkeypatch):
         lab.session_state["own_attention_load"] = True
         show(lab)
         assert all(_FILE not in str(one.key) for one in lab.selectbox)
-        assert lab.session_state["set_sharing"] == ["QKV"]
-        assert lab.session_state["set_steps"] == 300
+        kept = [lab.session_state[name] for name in ("set_sharing", "set_steps")]
+        assert kept == [["QKV"], 300]
         with pytest.raises(ValueError, match="takes no code"):
             training_service().load_module(str(path), "Layer")
         assert not any(isinstance(command, GiveModule) for command in processes[0].commands)

@@ -22,7 +22,6 @@ from waiting import (
     assert_stored,
     finish,
     small,
-    the_example,
     unending,
     wait_until,
 )
@@ -201,7 +200,10 @@ def test_a_closed_service_takes_commands_in_silence(serve):
 
 
 def test_the_same_experiment_is_trained_once(service):
-    """A second submission joins the first unless it begins paused; `find` returns the newest."""
+    """A second submission joins the first unless it begins paused; `find` returns the newest.
+
+    Who turns away ends a run only if nobody else watches it.
+    """
     first = service.submit(unending(7), watcher=Watcher("tab", "visitor", "1.1.1.1"))
     assert service.submit(unending(7)) == first
     wait_until(service, first, lambda job: job.step > 0)
@@ -213,13 +215,20 @@ def test_the_same_experiment_is_trained_once(service):
     service.resume(second)
     wait_until(service, second, lambda job: job.step > 0)
     assert service.find(unending(8)) is None
-    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
     for newest in (second, first):
         assert service.find(unending(7)).id == newest
         service.stop(newest)
     assert service.find(unending(7)) is None
     over(service, first)
     assert not service.others_train("2.2.2.2")
+    shared = service.submit(unending(1), watcher=ANNA)
+    assert not service.is_shared(shared, ANNA)
+    assert service.submit(unending(1), watcher=BERT) == shared
+    assert service.is_shared(shared, ANNA)
+    service.stop_watching(shared, ANNA)
+    assert service.job(shared).active
+    service.stop_watching(shared, BERT)
+    assert service.job(shared).state == "stopped"
 
 
 @pytest.mark.parametrize(("limit", "most", "kept"), [("MAX_JOBS", 2, 2), ("MAX_BYTES", 1, 1)])
@@ -339,18 +348,6 @@ def test_what_trains_in_a_closed_tab_or_is_paused_makes_room_for_others(serve, m
     assert service.job(paused).state == "paused"  # both had room
     wait_until(service, service.submit(unending(2), watcher=BERT), lambda job: job.begun)
     assert "memory" in service.job(paused).error
-
-
-def test_a_run_that_others_watch_is_theirs_too(service):
-    """Who turns away ends it only if nobody else is there."""
-    job_id = service.submit(unending(1), watcher=ANNA)
-    assert not service.is_shared(job_id, ANNA)
-    assert service.submit(unending(1), watcher=BERT) == job_id
-    assert service.is_shared(job_id, ANNA)
-    service.stop_watching(job_id, ANNA)
-    assert service.job(job_id).active
-    service.stop_watching(job_id, BERT)
-    assert service.job(job_id).state == "stopped"
 
 
 @pytest.mark.parametrize("short", ["lease_seconds", "paused_seconds"])

@@ -1,11 +1,16 @@
-"""The result store on SQLite and on PostgreSQL: every result that is put reads back whole."""
+"""The result store on SQLite and on PostgreSQL: every result that is put reads back whole.
+
+A server has one store, and finds it by its settings or by secrets.
+"""
 
 import dataclasses
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,15 +18,22 @@ from hypothesis import strategies as st
 from kinds import tiny
 from same import assert_same
 from searching import briefly
+from sqlalchemy import create_engine
 from storing import alter, made, put, stored
 
 from attnkit import __version__
 from attnkit.experiment.experiment import hash_of
 from attnkit.service import store as store_module
 from attnkit.service.database import checksum
-from attnkit.service.store import TooLarge, Unavailable
+from attnkit.service.database_engines import FILE
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore, TooLarge, Unavailable
 from attnkit.training import Training
 from attnkit.training.results import Result
+from attnkit.ui.server import storage
+from attnkit.ui.server.owner import gate
+from attnkit.ui.server.singletons import Singleton
+from attnkit.ui.server.storage import result_store, stored_experiment
 
 
 @pytest.fixture
@@ -49,15 +61,6 @@ def blobs_of(key, n_numbers, maker):
     result = made(KEYS.index(key), n_numbers)
     snapshot = dataclasses.replace(result.snapshot, engine=maker[0], processor=maker[1])
     return Result(snapshot, result.parameters).to_blobs()
-
-
-LOST = {
-    "snapshot": {"snapshot", "result"},
-    "snapshot_checksum": {"snapshot", "result"},
-    "parameters": {"result"},
-    "checksum": {"result"},
-}
-"""Column that is torn → what cannot be read then."""
 
 
 class Model:
@@ -102,7 +105,7 @@ class Model:
         altered = columns[column][:-1] if column in columns else "0" * 32
         alter(self.where, key, **{column: altered})
         row.blobs = tuple(({**columns, column: altered})[name] for name in columns)
-        row.lacks |= LOST[column]
+        row.lacks |= {"result", "snapshot" if column.startswith("snapshot") else "result"}
 
     def change(self, key, changed):
         """Rename, pin or delete a row, and say whether it was there."""
@@ -142,7 +145,7 @@ CALLS = {
         st.sampled_from([("torch", "A"), ("kernel", "A"), ("kernel", "B")]),
     ),
     "read": (st.sampled_from(["snapshot", "result", "peek"]),),
-    "tear": (st.sampled_from(sorted(LOST)),),
+    "tear": (st.sampled_from("checksum parameters snapshot snapshot_checksum".split()),),
     "change": (
         st.one_of(
             st.tuples(st.just("rename"), st.text(max_size=100)),
@@ -241,7 +244,7 @@ def test_any_key_and_search_may_be_asked_for(where, open_store):
 
 
 def test_an_entry_says_what_is_stored(where, open_store, clock):
-    """Settings, counts, sizes and times of its result; reads within a minute are one use."""
+    """It tells settings, counts, sizes and times; reads within a minute are one use."""
     store, result = open_store(where), made(7, sharing=["QKV", "Q=K"], n_seeds=2)
     blobs, used = result.to_blobs(), []
     store.put(*blobs)
@@ -280,7 +283,7 @@ def test_many_may_open_put_and_read_the_same_at_once(where, open_store, monkeypa
 
 
 def test_an_altered_row_is_absent_until_it_is_put_again(where, open_store):
-    """With other settings, an unknown task, an impossible date, or under another hash."""
+    """It may have other settings, an unknown task, an impossible date or another hash."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     foreign = made(2).experiment.to_json().replace("directed", "theirs")
@@ -297,3 +300,85 @@ def test_an_altered_row_is_absent_until_it_is_put_again(where, open_store):
     assert store.experiment(hash_of(foreign)) is None
     alter(where, two, created_at=2**62)
     assert two not in stored(store)
+
+
+@pytest.fixture
+def of_server(tmp_path, monkeypatch):
+    """The store of a server in a folder of its own; nothing is kept from or for other tests."""
+    monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
+    server_settings.cache_clear()
+    result_store.clear()
+    yield result_store
+    result_store.clear()
+    server_settings.cache_clear()
+
+
+def test_without_secrets_the_settings_decide(of_server, tmp_path, capsys, monkeypatch):
+    """Nothing is opened before the first use; a file that was moved aside is logged.
+
+    One result may take what the settings say, so that no visitor flushes what others have trained.
+    """
+    monkeypatch.setenv("ATTNKIT_RESULT_MEGABYTES", "1")
+    server_settings.cache_clear()
+    found = of_server()
+    assert isinstance(found, ResultStore)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / FILE).write_bytes(b"Dear diary, " * 500)
+    assert found.entries() == []
+    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (line["event"], line["reason"]) == ("database moved aside", "its file is not a database")
+    with pytest.raises(TooLarge, match="at most 1 MB"):
+        put(found, 2, n_numbers=300_000)
+    (key,) = put(found, 3)
+    alter(tmp_path, key, snapshot=b"", parameters=b"")
+    assert stored_experiment(key) == made(3).experiment  # a link is opened without large numbers
+    assert stored_experiment("0123456789abcdef") is None
+
+
+def test_a_connection_in_the_secrets_comes_first(of_server, monkeypatch):
+    """Its engine is the store's; what is wrong with its URL, which has a password, is not told."""
+    engine = create_engine("sqlite:///of_secrets.sqlite")
+    monkeypatch.setattr(storage.st, "secrets", {"connections": {"attnkit": {"url": "told"}}})
+    for error in (ValueError("port: pass@word"), ImportError("No module 'x'")):
+        monkeypatch.setattr(storage.st, "connection", Mock(side_effect=error))
+        of_server.clear()
+        found = of_server()
+        assert isinstance(found, Unavailable)
+        assert "[connections.attnkit]" in str(found)
+        assert "pass@word" not in str(found)
+    monkeypatch.setattr(storage.st, "connection", lambda *_, **__: SimpleNamespace(engine=engine))
+    monkeypatch.setattr(storage, "ResultStore", lambda where, **_: Mock(where=where))
+    of_server.clear()
+    assert of_server().where is engine
+
+
+def test_many_threads_get_one_object_until_it_is_cleared():
+    """None is kept like any other; a failed attempt keeps nothing; what is cleared is released."""
+    together, made, released = threading.Barrier(8), [], []
+
+    @Singleton
+    def fragile():
+        made.append(None)
+        if len(made) == 1:
+            raise BlockingIOError
+
+    def call(_):
+        together.wait(10)
+        try:
+            return fragile()
+        except BlockingIOError:
+            return "failed"
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(call, range(8)), key=str) == [None] * 7 + ["failed"]
+    assert len(made) == 2
+    one = Singleton(object, release=released.append)
+    first = one()
+    storage.st.cache_resource.clear()  # as any visitor can ask Streamlit to do
+    assert one() is first
+    assert isinstance(gate, Singleton)
+    assert isinstance(result_store, Singleton)
+    one.clear()
+    one.clear()
+    assert released == [first]
+    assert one() is not first

@@ -1,11 +1,11 @@
 """Trained models that are changed: heads off, matrices tied and trained on, and rescues."""
 
-import csv
+import io
 import re
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 import torch
@@ -38,26 +38,16 @@ from attnkit.variants.palette import REFERENCE, translucent
 CPU = torch.device("cpu")
 
 
-def ties_of(film):
-    """What is found if matrices are tied."""
-    return inspect(film, Inspection("ties"))
-
-
-def rows_of(found, place=0):
-    """(tie, by, text, refusal, accuracy) of a variant."""
-    return [
-        (row["tie"], row["by"], row["text"], row["refusal"], float(accuracy))
-        for row, accuracy in zip(found.header["rows"], found.fixed["tied"], strict=True)
-        if row["variant"] == place
-    ]
+def ways_in(film, variant="QKV"):
+    """Return the ways to tie one variant of a film."""
+    return [way for way in ways_of(inspect(film, Inspection("ties"))) if way.variant == variant]
 
 
 def accuracy_without(film, place, layers, heads):
-    """Accuracy by the formula if the rows of W_O that these heads go through are zero."""
-    variant, experiment = film.experiment.sharing[place], film.experiment
-    examples = held_out_examples(experiment, experiment.seeds, CPU)
+    """Return the accuracy by the formula if these heads' rows of W_O are zero."""
+    examples = held_out_examples(film.experiment, film.experiment.seeds, CPU)
     own = {n: torch.from_numpy(a).double() for n, a in film.frames[-1].parameters[place].items()}
-    reference = Reference(experiment, variant)
+    reference = Reference(film.experiment, film.experiment.sharing[place])
     for layer in layers:
         by_head = own[f"{layer}.W_O"].unflatten(0, (reference.n_heads, -1)).clone()
         by_head[heads] = 0.0
@@ -66,16 +56,17 @@ def accuracy_without(film, place, layers, heads):
     return float(metrics.accuracy(logits[None], examples.labels))
 
 
-@pytest.mark.parametrize(
-    ("task", "settings"),
-    [
-        ("directed", {"n_heads": 2, "n_layers": 2, "d_mlp": 17}),
-        ("dictionary", {"n_heads": 2}),
-        ("swap", {"blocks": "standard", "d_mlp": 8}),
-    ],
-)
-def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task, settings):
-    """One at a time, all of a layer, all of the model."""
+SIZES = {
+    "directed": {"n_heads": 2, "n_layers": 2, "d_mlp": 17},
+    "dictionary": {"n_heads": 2},
+    "swap": {"blocks": "standard", "d_mlp": 8},
+}
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task):
+    """Heads are switched off one at a time, all of a layer, and all of the model."""
+    settings = SIZES[task]
     film = film_of(task, ("QKV", "Q=K=V", "MQA n_heads=4"), **settings, n_eval=128)
     found = inspect(film, Inspection("heads"))
     layers, everyone = range(len(film.experiment.layer_specs)), slice(None)
@@ -91,7 +82,7 @@ def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task, settings):
 
 
 def test_the_whole_has_the_accuracy_of_the_lab(monkeypatch):
-    """At whichever frame comes last; of many examples the first are answered, which is said."""
+    """It is that of the last frame; of many examples the first are answered, which is said."""
     film = record(experiment_of("transfer", n_eval=64))
     for seen in map(film.at, film.steps):
         for view, name in (("heads", "accuracy_whole"), ("ties", "untied")):
@@ -105,25 +96,27 @@ def test_the_whole_has_the_accuracy_of_the_lab(monkeypatch):
 
 
 def test_every_way_to_tie_is_tried():
-    """All coarser sharings, by the average or any matrix that is there and would be tied."""
-    film = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V", "QKV tie=K=V"))
-    found, start = ties_of(film), ties_of(film.at(0))
-    ways = [[(tie, by) for tie, by, *_ in rows_of(found, place)] for place in range(5)]
-    ties = {"Q=K": "QK", "K=V": "KV", "Q=V": "QV", "Q=K=V": "QKV"}
-    assert ways[0] == [
+    """These are all coarser sharings, by the average or any matrix that would be tied."""
+    tied, first = "QKV tie=K=V", ("average", "keep_Q", "keep_K")
+    film = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V", tied))
+    every = [
         (tie, by)
-        for tie, roles in ties.items()
-        for by in ("average", *(f"keep_{r}" for r in roles))
+        for tie in ("Q=K", "K=V", "Q=V", "Q=K=V")
+        for by in ("average", *(f"keep_{role}" for role in tie.replace("=", "")))
     ]
-    assert ways[1] == [("Q=K=V", "average"), ("Q=K=V", "keep_Q"), ("Q=K=V", "keep_V")]
-    assert ways[2] == ways[4] == [("Q=K=V", by) for by in ("average", "keep_Q", "keep_K")]
-    assert ways[3] == []
-    assert len(rows_of(start, 4)) == 13
-    assert {text for *_, text, _, _ in rows_of(found, 4)} == {""}  # is tied in training already
-    for _, by, text, _, _ in rows_of(found):
-        variant = Variant(text)
-        assert len(variant.stages) == 2
-        assert ("tie_by" in variant.given) == (by != "average")
+    for variant, expected in {
+        "QKV": every,
+        "Q=K": [("Q=K=V", by) for by in ("average", "keep_Q", "keep_V")],
+        "K=V": [("Q=K=V", by) for by in first],
+        "Q=K=V": [],
+        tied: [("Q=K=V", by) for by in first],
+    }.items():
+        assert [(way.tie, way.by) for way in ways_in(film, variant)] == expected
+    assert len(ways_in(film.at(0), tied)) == len(every)
+    assert {way.text for way in ways_in(film, tied)} == {""}  # is tied in training already
+    for way in ways_in(film):
+        assert len(Variant(way.text).stages) == 2
+        assert ("tie_by" in Variant(way.text).given) == (way.by != "average")
 
 
 @pytest.mark.parametrize("variant", ["QKV", "K=V", "MQA n_heads=2", "QKV diff", "K=V scaled"])
@@ -131,32 +124,29 @@ def test_tying_at_once_is_what_training_does_when_it_ties(variant):
     """The text that is told trains to the same weights, and is evaluated with this accuracy."""
     settings = {"n_eval": 128, "n_heads": 2, "learning_rate": 0.05}
     film = record(experiment_of("directed", sharing=[variant], **settings))
-    rows = [row for row in rows_of(ties_of(film.at(2))) if not row[3]]
-    for _, _, text, _, accuracy in rows:
-        cohort = Cohort(experiment_of("directed", sharing=[text], **settings), [0], CPU)
+    ways = [way for way in ways_in(film.at(2), film.experiment.sharing[0]) if not way.refusal]
+    for way in ways:
+        cohort = Cohort(experiment_of("directed", sharing=[way.text], **settings), [0], CPU)
         cohort.advance(2)
-        assert cohort.experiment.tie_step(text) == cohort.evaluations[-1].step == 2
-        assert accuracy == np.float32(cohort.evaluations[-1].metrics["accuracy"][0])
-    assert len({row[-1] for row in rows}) > (len(rows) > 3)
+        assert cohort.experiment.tie_step(way.text) == cohort.evaluations[-1].step == 2
+        assert way.at_once == np.float32(cohort.evaluations[-1].metrics["accuracy"][0])
+    assert len({way.at_once for way in ways}) > (len(ways) > 3)
 
 
 def test_what_cannot_be_tied_says_why():
-    """In plain words, and without an accuracy; widths of equal costs are no reason."""
+    """It has no accuracy; widths of equal costs are no reason."""
     for variant, tie, reason in (
         ("QKV d_k=3 d_v=10", "K=V", "1 × 3 .* 1 × 10"),
         ("QKV K=I d_head=m/h", "Q=K", "no matrix"),
         ("QKV kv_rank=m/4", "Q=K", "[.]$"),
     ):
-        refused = [row for row in rows_of(ties_of(film_of(sharing=(variant,)))) if row[0] == tie]
+        film = film_of(sharing=(variant,))
+        refused = [way for way in ways_in(film, film.experiment.sharing[0]) if way.tie == tie]
         assert refused
-        for *_, refusal, accuracy in refused:
-            assert re.search(reason, refusal)
-            assert np.isnan(accuracy)
+        assert all(re.search(reason, way.refusal) and np.isnan(way.at_once) for way in refused)
     film = film_of(sharing=("QKV", "K=V"), equal="parameters")
     assert film.experiment.adjusted("K=V").changes
-    found = ties_of(film)
-    assert not any(row[3] for place in (0, 1) for row in rows_of(found, place))
-    assert np.isfinite(found.fixed["tied"]).all()
+    assert not any(way.refusal for text in ("QKV", "K=V") for way in ways_in(film, text))
 
 
 # What is trained on
@@ -166,39 +156,25 @@ MOST = 20_000
 
 
 def further(text=KEEP_K, seed=0, most=MOST, variant="QKV", **given):
-    """What is trained on after a small run."""
+    """Return the experiment in which a small run is tied and trained on."""
     return train_on(tiny("directed", **{"steps": 40, **given}), seed, variant, text, most)
 
 
-@cache
-def inspected(view, kind, *sharing, **given):
-    """Return what a view finds in the film of a small run's first seed."""
-    return inspect(record(tiny(kind, **given, sharing=sharing, n_seeds=1)), Inspection(view))
-
-
-def lines_of(text):
-    """The rows of a CSV text."""
-    return list(csv.DictReader(text.splitlines()))
-
-
 def test_a_run_is_trained_twice_as_long_beside_itself_untied():
-    """Tied where it ended, or halfway; with its own warm-up, widths and at most five seeds."""
+    """It is tied where it ended, or halfway, with its warm-up, widths and at most five seeds."""
     run = tiny("reverse", steps=40)
     experiment = train_on(run, 0, "QKV", KEEP_K, MOST)
     assert [variant.value for variant in experiment.sharing] == ["QKV", KEEP_K]
-    assert experiment.task == run.task
-    assert run.training.warm_up > 0
+    assert (experiment.task, run.training.warm_up > 0) == (run.task, True)
     for step in range(8):
-        rates = {e.training.learning_rate_factor(step) for e in (run, experiment)}
-        assert len(rates) == 1, step
+        assert len({e.training.learning_rate_factor(step) for e in (run, experiment)}) == 1
     for most, steps, step in [(MOST, 80, 40), (60, 60, 40), (49, 49, 24), (40, 40, 20)]:
         experiment = further(most=most)
         tied_at = experiment.tie_step(tied_variant(experiment))
         assert (experiment.training.steps, tied_at) == (steps, step)
     for schedule in ("constant", "cosine"):
-        experiment = further(schedule=schedule)
-        assert experiment.training.schedule == "constant"
-        assert repeats(tiny("directed", schedule=schedule), experiment) == (schedule == "constant")
+        repeated = repeats(tiny("directed", schedule=schedule), further(schedule=schedule))
+        assert repeated == (schedule == "constant")
     training = further(steps=4000, evaluate_every=1).training
     assert (training.steps, training.evaluate_every) == (8000, 2)
     for n_seeds, seed, seeds in [(1, 3, [3]), (9, 4, [4, 5, 6, 7, 8]), (9, 11, [7, 8, 9, 10, 11])]:
@@ -208,27 +184,24 @@ def test_a_run_is_trained_twice_as_long_beside_itself_untied():
     with pytest.raises(InvalidExperiment, match="at most"):
         further(evaluate_every=100)
     run = tiny("directed", sharing=["QKV", "Q=K"], equal="parameters")
-    experiment, width = (
-        train_on(run, 0, "Q=K", "Q=K tie=Q=K=V", MOST),
-        run.wiring("Q=K").sizes.d_head,
-    )
-    assert width != run.size.d_head
-    assert {experiment.wiring(v, v.stages[0]).sizes.d_head for v in experiment.sharing} == {width}
+    experiment = train_on(run, 0, "Q=K", "Q=K tie=Q=K=V", MOST)
+    widths = {experiment.wiring(v, v.stages[0]).sizes.d_head for v in experiment.sharing}
+    assert widths == {run.wiring("Q=K").sizes.d_head} != {run.size.d_head}
 
 
 def snapshot_of(tied, status="finished", untied=1.0, before=(0.1, 0.6), **given):
-    """A run with these accuracies after tying, by evaluation or by evaluation and seed."""
+    """Return a run with these accuracies after tying, by evaluation or evaluation and seed."""
     tied = np.array(tied, float).reshape(len(tied), -1)
-    start = np.array(before)[:, None] + np.zeros((2, tied.shape[1]))
-    accuracy = [np.vstack([start, untied + 0 * tied]), np.vstack([start, tied])]
+    start = np.array(before)[:, None] + 0 * tied[0]
+    accuracy = [np.vstack([start, after + 0 * tied]) for after in (untied, tied)]
     experiment = further(n_seeds=tied.shape[1], evaluate_every=20, **given)
+    steps = np.arange(2 + len(tied)) * 20
     snapshot = finished(experiment, np.stack(accuracy, 1))
-    steps = np.arange(len(accuracy[0])) * 20
-    snapshot.__dict__.update(status=status, eval_steps=steps, step=int(steps[-1]))
-    return snapshot
+    return replace(snapshot, status=status, eval_steps=steps, step=int(steps[-1]))
 
 
-FOUND = [  # accuracies since it was tied, and what is found: of the fall, and of the outcome
+# Accuracies since it was tied, and what is found: of the fall, and of the outcome.
+FOUND = [
     ([[0.2, 0.2], [1, 0.5], [1, 0.995]], {}, "every seed after 20 to 40", r"99% \(mean of 2"),
     ([[0.2, 0.2], [0.3, 1]], {}, "1 of 2 seeds after 20", "is not back: 65%"),
     ([0.2], {"status": "running"}, "→ 20% at once.$", "^$"),
@@ -245,16 +218,14 @@ FOUND = [  # accuracies since it was tied, and what is found: of the fall, and o
 
 
 def test_a_fall_and_a_recovery_are_told():
-    """With the range over seeds where they differ; nothing before it is tied."""
-    for tied, given, finding, outcome in FOUND:
+    """Seeds that differ have a range; nothing is told before the run is tied."""
+    for tied, given, finding, end in FOUND:
         found = recovery_of(snapshot_of(tied, **given))
         assert re.search(finding, found.finding), found.finding
-        assert re.search(outcome, found.outcome()), found.outcome()
+        assert re.search(end, found.outcome()), found.outcome()
         last, untied = np.mean(tied[-1]), np.ravel(given.get("untied", 1.0)) - 0.01
         assert (found.came_back, found.caught_up) == (last >= untied[0], last >= untied[-1]), tied
-    early = snapshot_of([0.2])
-    early.__dict__.update(eval_steps=np.array([0, 10, 20]))
-    assert recovery_of(early) is None
+    assert recovery_of(replace(snapshot_of([0.2]), eval_steps=np.array([0, 10, 20]))) is None
     back = recovery_of(snapshot_of([0.2, 0.6, 1]))  # another sharing that is worse is named
     lost = recovery_of(snapshot_of([0.2, 0.3, 0.3], text="QKV tie=Q=K"))
     assert "; Q=K is worse" in back.outcome([lost])
@@ -263,34 +234,30 @@ def test_a_fall_and_a_recovery_are_told():
 
 
 def test_the_figure_shows_both_and_where_it_is_tied_and_the_table_every_evaluation():
-    """Plotly takes it."""
+    """The curves are means over seeds; Plotly accepts the figure."""
     snapshot = snapshot_of([[0.2, 0.4], [0.6, 0.8]], text="QKV tie=Q=K")
     figure = go.Figure(plot_recovery(snapshot))
-    curves = {
-        trace.hovertemplate.split()[0]: unpacked(trace.y["bdata"])
-        for trace in figure.data
-        if trace.hovertemplate
-    }
+    named = {trace.hovertemplate.split()[0]: trace for trace in figure.data if trace.hovertemplate}
+    curves = {name: unpacked(trace.y["bdata"]) for name, trace in named.items()}
     assert [one.x0 for one in figure.layout.shapes if one.x0 == one.x1] == [40]
     np.testing.assert_allclose(curves["tied"], [0.1, 0.6, 0.3, 0.7], rtol=1e-6)
     np.testing.assert_allclose(curves["untied"], [0.1, 0.6, 1, 1], rtol=1e-6)
-    rows = lines_of(curve_table(snapshot))
-    assert len(rows) == 4 * 4
-    found = [rows[11][name] for name in ("step", "sharing", "seed", "accuracy", "loss")]
-    assert found == ["40", "QKV tie=Q=K", "1", str(np.float32(0.4)), str(np.float32(0.6))]
+    table = pd.read_csv(io.StringIO(curve_table(snapshot)))
+    found = table.loc[11, ["step", "sharing", "seed", "accuracy", "loss"]].tolist()
+    assert (len(table), found) == (4 * 4, [40, "QKV tie=Q=K", 1, 0.4, 0.6])
 
 
 # All ways at once
 
 
 def way(tie="Q=K", by="average", before=1.0, at_once=0.39, **other):
-    """A way to tie QKV."""
+    """Return a way to tie QKV."""
     values = {"variant": "QKV", "text": f"QKV tie={tie}", "refusal": "", **other}
     return TieOption(tie=tie, by=by, before=before, at_once=at_once, **values)
 
 
 def test_what_tying_costs_is_told_in_a_sentence():
-    """Points are those between the percentages on screen."""
+    """The points are those between the percentages on screen."""
     for before, at_once, expected in (
         (1, 0.39, "costs QKV 61 points .* 100% → 39%"),
         (1, 1, "costs QKV nothing .* 100%"),
@@ -309,7 +276,7 @@ def test_what_tying_costs_is_told_in_a_sentence():
 
 
 def test_the_next_way_is_of_the_other_kind():
-    """After a recovery one with symmetric scores that loses much, else one that loses little."""
+    """A recovery is followed by a symmetric way that loses much, else one that loses little."""
     ways = [
         *(way("Q=K", by, at_once=at) for by, at in (("average", 0.4), ("keep_K", 0.3))),
         way("Q=K=V", at_once=0.35),
@@ -324,68 +291,65 @@ def test_the_next_way_is_of_the_other_kind():
 
 
 def test_every_way_has_its_row_and_the_chosen_one_is_marked():
-    """One that is impossible says why; its number is missing, not zero."""
-    ways = ways_of(inspected("ties", "directed", "QKV"))
+    """A way that is impossible says why; its number is missing, not zero."""
+    ways = ways_in(film_of())
     html = ways_table(ways, ways[4], 0.17)
     assert html.count("<tr") == len(ways) == 13
     assert html.count('aria-current="true"') == 1
     assert "keep W_K" in html.split('aria-current="true"')[1].split("</th>")[0]
-    rows = lines_of(ways_csv(ways))
-    assert [row["by"] for row in rows[:3]] == ["average", "keep_Q", "keep_K"]
-    assert float(rows[0]["accuracy_at_once"]) == pytest.approx(ways[0].at_once)
-    refused = next(w for w in ways_of(inspected("ties", "directed", "QKV d_v=5")) if w.refusal)
+    rows = pd.read_csv(io.StringIO(ways_csv(ways)))
+    assert rows["by"][:3].tolist() == ["average", "keep_Q", "keep_K"]
+    assert rows["accuracy_at_once"][0] == pytest.approx(ways[0].at_once)
+    refused = replace(ways[0], refusal="No <way>.", at_once=np.nan)
     table = ways_table([refused], refused, 0.17).split("</table>")[0]
-    assert refused.refusal in table
-    assert "%" not in table
-    assert lines_of(ways_csv([refused]))[0]["accuracy_at_once"] == ""
+    assert ("No &lt;way&gt;." in table, "%" in table) == (True, False)
+    assert pd.read_csv(io.StringIO(ways_csv([refused])))["accuracy_at_once"].isna().all()
 
 
 # Heads
 
 
 def ablation(*head, whole=1.0, none=0.1):
-    """Of a made-up variant; a layer without all its heads is as good as the worst of them."""
+    """Return a variant in which a layer without its heads is as good as without the worst."""
     head = np.array(head, np.float32)
     places = tuple(f"Layer {i + 1}" for i in range(len(head)))
     return Ablation("QKV", "#0072B2", places, whole, none, head, head.min(1))
 
 
 def test_what_heads_are_worth_is_told():
-    """Which matters most, which can go; what holds for all variants in one or two sentences."""
+    """The sentences say which head matters most, and which can go."""
     one, two, free = ablation([0.1]), ablation([0.3, 0.9]), ablation([1, 1])
     idle = ablation([0.1, 0.1], whole=0.1)
-    for of, expected in (
-        (one, "Without its head: 100% → 10%"),
-        (two, "head 1 most: 100% → 30% .* None can go"),
-        (ablation([0.3, 1]), "head 1 most: .* alone: head 2[.]"),
-        (ablation([0.3], [1]), "needs layer 1 most: .* alone: layer 2[.]"),
-        (ablation([0.3, 1, 1], [1, 1, 0.5]), "layer 1, head 1 most: .* 4 of 6 can go"),
-        (free, "No head .* 100% with all, at least 100%"),
-        (idle, "nothing yet: 10% with them, 10% without"),
+    for found, expected in (
+        (one.finding, "Without its head: 100% → 10%"),
+        (two.finding, "head 1 most: 100% → 30% .* None can go"),
+        (ablation([0.3, 1]).finding, "head 1 most: .* alone: head 2[.]"),
+        (ablation([0.3], [1]).finding, "needs layer 1 most: .* alone: layer 2[.]"),
+        (ablation([0.3, 1, 1], [1, 1, 0.5]).finding, "layer 1, head 1 most: .* 4 of 6 can go"),
+        (free.finding, "No head .* 100% with all, at least 100%"),
+        (idle.finding, "nothing yet: 10% with them, 10% without"),
+        (overall_finding([one] * 2), "only head, QKV falls most: 100% → 10%"),
+        (overall_finding([one]), "only head, QKV falls: 100% → 10%"),
+        (overall_finding([two, free]), "QKV .* head 1: 100% → 30%. 2 of the 4 heads"),
+        (overall_finding([two, one]), "QKV .* only head: 100% → 10%. None of the 2"),
+        (overall_finding([free]), "each of the 2"),
+        (overall_finding([idle, ablation([0.1], whole=0.1)]), "nothing yet"),
     ):
-        assert re.search(expected, of.finding), of.finding
-    for ablations, expected in (
-        ([one] * 2, "only head, QKV falls most: 100% → 10%"),
-        ([one], "only head, QKV falls: 100% → 10%"),
-        ([two, free], "QKV .* head 1: 100% → 30%. 2 of the 4 heads"),
-        ([two, one], "QKV .* only head: 100% → 10%. None of the 2"),
-        ([free], "each of the 2"),
-        ([idle, ablation([0.1], whole=0.1)], "nothing yet"),
-    ):
-        assert re.search(expected, overall_finding(ablations)), expected
+        assert re.search(expected, found), found
 
 
 @pytest.mark.parametrize("kind", ["reverse", "dictionary"])
 def test_every_head_of_every_layer_has_its_row_for_taking_away(kind):
-    """Of tasks with one side and with two, of one head and of more."""
-    found = ablations_of(inspected("heads", kind, "QKV", "K=V"))
+    """This holds for tasks with one side and with two, and for one head and more."""
+    settings = {"sharing": ("QKV", "K=V"), "n_heads": 2 if kind == "reverse" else 1}
+    found = ablations_of(inspect(film_of(kind, **settings), Inspection("heads")))
     html = heads_table(found)
     n_layers, n_heads = found[0].without_head.shape
     assert html.count("<tbody>") == 2
     assert all((place in html) == (n_layers > 1) for place in found[0].layers)
-    rows = lines_of(heads_csv(found))
+    rows = pd.read_csv(io.StringIO(heads_csv(found)))
     assert len(rows) == 2 * (1 + n_layers * (n_heads + 1) + 1)
-    assert float(rows[0]["accuracy"]) == found[0].accuracy
+    assert rows["accuracy"][0] == pytest.approx(found[0].accuracy)
     assert " &lt;b&gt;x</th>" in heads_table([replace(found[0], name="<b>x")])
     html = heads_table([ablation([0.3, 0.9]), ablation([0.1])])  # the more is lost, the darker
     shade = translucent(REFERENCE, round((1 - 0.3) / (1 - 0.1) * 0.55, 3))
@@ -397,19 +361,17 @@ def test_every_head_of_every_layer_has_its_row_for_taking_away(kind):
 FIVE = np.array([0.5, 0.48, 0.52, 0.49, 0.51])
 
 
-def directed(**settings):
-    """The directed relation with all five columns."""
-    sharing = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
-    return Experiment(**{"task": "directed", "sharing": sharing, **settings})
+def directed(sharing=("QKV", "Q=K", "K=V", "Q=V", "Q=K=V"), **settings):
+    """Return an experiment on the directed relation, with all five columns by default."""
+    return Experiment(task="directed", sharing=sharing, **settings)
 
 
 def test_each_change_differs_in_one_setting_and_is_offered_where_it_is_none_yet():
-    """Columns that must be symmetric, by their wiring, stay, and one beside them."""
+    """Columns that must be symmetric by their wiring stay, and one beside them."""
     texts = ["QKV", "Q=K", "Q=K=V", "Q=K positions=rope", "Q=K unit_key"]
     found = rescue.symmetric_variants(directed(sharing=texts))
     assert {variant.value for variant in found} == {"Q=K", "Q=K=V", "Q=K positions=rope"}
-    experiment = directed()
-    before, changes = experiment.settings(), changes_of(experiment)
+    before, changes = directed().settings(), changes_of(directed())
     labels = ["4 heads", "2 layers", "an MLP of 128", "a model width of 64", "1,800 steps"]
     assert [change.label for change in changes] == labels
     for change in changes:
@@ -418,33 +380,24 @@ def test_each_change_differs_in_one_setting_and_is_offered_where_it_is_none_yet(
         assert differing == {"sharing", change.setting}
         assert after["sharing"] == ["QKV", "Q=K", "Q=K=V"]
     changed = directed(n_heads=4, d_mlp=64, self_mask=False)
-    labels = [change.label for change in changes_of(changed)]
-    assert {"8 heads", "a self-mask"} <= set(labels)
-    assert not [label for label in labels if "MLP" in label]
+    labels = {change.setting: change.label for change in changes_of(changed)}
+    assert (labels["n_heads"], "self_mask" in labels, "d_mlp" in labels) == ("8 heads", True, False)
     settings = {change.setting for change in changes_of(directed(n_layers=4, d_model=512))}
     assert not settings & {"n_layers", "d_model", "sharing"}
     change = changes_of(directed(sharing=["Q=K", "Q=V"]))[-1]  # whose untied column is not there
-    assert change.setting == "sharing"
-    assert change.experiment.sharing == ("QKV", "Q=K", "Q=V")
-    for text, without in (
-        ("Q=K", "QKV"),
-        ("Q=K=V", "K=V"),
-        ("Q=K positions=rope", "QKV positions=rope"),
-        ("Q=K signed", None),
-        ("QKV", None),
-    ):
-        assert untied(Variant(text)) == without
+    assert (change.setting, *change.experiment.sharing) == ("sharing", "QKV", "Q=K", "Q=V")
+    assert untied(Variant("Q=K=V positions=rope")) == "K=V positions=rope"
+    assert untied(Variant("Q=K signed")) is untied(Variant("QKV")) is None
 
 
 def outcome(experiment, **accuracy):
-    """Made-up accuracies, by names without their equals signs."""
-    named = {"QKV": np.ones(5), "Q_K": FIVE, "Q_K_V": FIVE - 0.1, "K_V": np.ones(5)} | accuracy
-    found = {v: named[v.value.replace("=", "_")] for v in experiment.sharing if v.value != "Q=V"}
-    return Outcome(experiment, found)
+    """Return made-up accuracies, in which the variants are named without their equals signs."""
+    named = {"QKV": np.ones(5), "Q_K": FIVE, "Q_V": np.zeros(5)} | accuracy
+    return Outcome(experiment, {v: named[v.value.replace("=", "_")] for v in experiment.sharing})
 
 
 def test_verdicts_go_by_differences_seed_by_seed():
-    """Sure and large enough; near the best: rescued. A single seed is never sure."""
+    """A gain must be sure and large, and is a rescue near the goal; one seed is never sure."""
     for after, verdict in (
         (FIVE + 0.47, "rescued"),
         (FIVE + 0.3, "partly rescued"),
@@ -463,17 +416,18 @@ def test_the_goal_is_the_better_of_what_other_columns_had_before_and_after():
     """To be as bad as a column that collapsed is no rescue; intervals and seeds are told."""
     experiment = directed(sharing=["QKV", "Q=K"])
     change = changes_of(experiment)[0]
-    for free_before, free_after, goal, verdict in (
-        (1.0, 0.52, 1.0, "partly rescued"),
-        (0.55, 0.52, 0.55, "rescued"),
-        (0.52, 0.9, 0.9, "partly rescued"),
-        (np.nan, 0.52, 0.52, "rescued"),
-        (np.nan, np.nan, 1.0, "partly rescued"),
+    for free_before, free_after, goal in (
+        (1.0, 0.52, 1.0),
+        (0.55, 0.52, 0.55),
+        (0.52, 0.9, 0.9),
+        (np.nan, 0.52, 0.52),
+        (np.nan, np.nan, 1.0),
     ):
         before = outcome(experiment, QKV=np.full(5, free_before), Q_K=FIVE - 0.04)
         after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
         assert rescue.goal_of(before, after) == pytest.approx(goal)
         (sentence,) = effect_sentences(before, after, change.setting)
+        verdict = "partly rescued" if goal > 0.55 else "rescued"
         assert re.match(f"Q=K: 46% .* 1 head → 50% .* 4 heads.*: {verdict}[.]$", sentence)
     before, some = outcome(experiment), np.array([0.5, 0.5, 0.5, 0.5, np.nan])
     for q_k, told in (

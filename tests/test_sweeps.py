@@ -1,27 +1,47 @@
-"""Sweeps: their text and points, plans, chunks, how they go on, and those of visitors."""
+"""Sweeps: their text and points, plans, chunks, how they go on, and those of visitors.
 
+Those on Ray come last; all share one cluster, which the executor starts itself.
+"""
+
+import contextlib
 import json
 import os
+import random
 import re
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import psutil
 import pytest
+import ray_tasks
+import uv
+from children import child
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_sweeps import SMALL, Inline, changed, run_inline
 from searching import briefly
 
 import attnkit as ak
 from attnkit.experiment.experiment import settings
+from attnkit.foundation.plugins import PLUGINS
+from attnkit.foundation.process import environment_with_package
 from attnkit.service.jobs import Watcher
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused
-from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps import Sweep, SweepResult, run_sweep
+from attnkit.sweeps.cluster import ClusterUnavailable, RayExecutor
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.local import LocalExecutor
 from attnkit.sweeps.planning import Plan
@@ -43,6 +63,53 @@ from attnkit.ui.sweeps.sweep_form import (
     read_values,
     suggested,
 )
+
+SMALL = Sweep(
+    base={"task": "phonebook", "steps": 4, "evaluate_every": 2, "n_eval": 16, "batch_size": 16},
+    axes={"d_head": [2, 3], "n_entries": [2, 5]},
+    sharing=["QKV", "K=V"],
+    n_seeds=2,
+    first_seed=7,
+)
+
+
+def changed(sweep=SMALL, **changes):
+    """Return a sweep with other settings."""
+    return Sweep(**{**sweep.to_dict(), **changes})
+
+
+class Inline(Executor):
+    """Executor that runs tasks at once in this process, and gives up those that it is told to."""
+
+    n_workers, cancelled = 1, False
+
+    def __init__(self, gives_up=lambda chunk: False, error=None):
+        self.n_runs, self._gives_up = 0, gives_up
+        self._error = error or BrokenProcessPool("the worker ended")
+
+    def submit(self, fn, *args):
+        """Run a task before its future is returned."""
+        future, chunk = Future(), args[1] if args else None
+        if self._gives_up(chunk):
+            future.set_exception(self._error)
+        else:
+            future.set_result(fn(*args))
+            self.n_runs += chunk.n_runs
+        return future
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        """Note how it ended."""
+        self.cancelled = cancel_futures
+
+
+def run_inline(sweep, folder, workers=None, **options):
+    """Run a sweep in this process; return the number of runs that were trained and the result."""
+    workers = workers or Inline()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("attnkit.sweeps.run.start_workers", lambda *_: workers)
+        result = run_sweep(sweep, folder, **options)
+    return workers.n_runs, result
+
 
 BAD = {
     "n_seeds = ": "specification 'bad.toml'",
@@ -140,9 +207,6 @@ def test_a_toml_text_is_a_sweep_whose_points_are_the_product_of_its_axes():
     assert Sweep(axes={"n_heads": [1, 2]}, sharing=sharing).n_cells == 4
 
 
-NUMBERS = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with all parts of the small sweep."""
@@ -157,9 +221,9 @@ def folder(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / ".hidden" / "sweep")
 
 
-def read(folder, sweep=SMALL):
-    """Return the runs in a folder."""
-    return SweepResult.read(SweepFolder(str(folder)), sweep)
+def read(folder):
+    """Return the runs in a folder of the small sweep."""
+    return SweepResult.read(SweepFolder(str(folder)), SMALL)
 
 
 def failed(result):
@@ -235,7 +299,8 @@ def test_only_what_is_missing_is_trained(folder):
         assert n_trained == n_missing, change
         assert failed(result).empty
         assert all(result.runs.groupby(list(sweep.axes)).size() == 2 * sweep.n_seeds)
-    pd.testing.assert_frame_equal(read(folder).runs[NUMBERS], before[NUMBERS])
+    numbers = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
+    pd.testing.assert_frame_equal(read(folder).runs[numbers], before[numbers])
 
 
 def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tmp_path):
@@ -262,7 +327,7 @@ def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tm
 
 
 def test_a_sweep_that_may_not_start_says_why(folder, monkeypatch):
-    """A folder in use, another engine, a small budget, a damaged part, a script that starts it."""
+    """The reason is a folder in use, another engine, a small budget, a damaged part or a script."""
     before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
     for change, message in (
         ({}, "^out: "),
@@ -339,13 +404,8 @@ def test_a_sweep_with_local_workers_survives_the_death_of_one(tmp_path):
         executor.shutdown(cancel_futures=True)
 
 
-SIZES = {"n_values": 7, "d_model": 16, "batch_size": 16, "n_eval": 16, "d_head": 3}
-
-SWEEP = Sweep(
-    base={"task": "directed", "steps": 6, "evaluate_every": 3, **SIZES},
-    axes={"n_entries": [5, 16], "n_names": [20, 11]},
-    sharing=["QKV", "K=V"],
-    n_seeds=2,
+SWEEP = changed(
+    base={**SMALL.base, "task": "directed"}, axes={"n_entries": [5, 16], "n_names": [20, 11]}
 )
 """A book of 11 names has no 16 entries: one of four points is impossible."""
 
@@ -373,7 +433,7 @@ def service(monkeypatch):
 
 
 def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(service, monkeypatch):
-    """As a list or a range that doubles; by the label of the setting, with what is allowed.
+    """Values are a list or a range that doubles; a wrong one is told by the setting's label.
 
     What it suggests can run for every task and axis. Shipped sweeps are complete and small.
     """
@@ -403,10 +463,10 @@ def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(ser
         for name, setting in axes_of(task).items():
             assert read_values(suggested(name, form.base), setting), (task, name)
     assert re.match("12 models .* 4 points; 4 .*about 2 min", estimate_in_words(SWEEP))
-    limits = ServerSettings(max_steps=5)
+    limits = ServerSettings(max_steps=3)
     monkeypatch.setattr("attnkit.ui.sweeps.sweep_form.server_settings", lambda: limits)
     (problem,) = problems_here(SWEEP)
-    assert re.search(r"\b6\b.*\b5\b", problem)
+    assert re.search(r"\b4\b.*\b3\b", problem)
     for name in SHIPPED:
         assert load_shipped(name).n_missing == 0, name
         assert (FOLDER / f"{name}.parquet").stat().st_size <= 2_000_000, name
@@ -457,3 +517,186 @@ def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(
     other.go_on()
     other.stop(STOPPED)
     assert other.ended
+
+
+PATIENCE = 300
+"""Seconds after which a wait has failed."""
+
+NEW_CLUSTER = """
+import os, warnings
+warnings.simplefilter("error")
+from attnkit.sweeps.cluster import RayExecutor
+with RayExecutor(n_workers=1) as executor:
+    assert executor.n_workers == 1
+    crashed = executor.submit(os.abort)
+    assert "died" in str(crashed.exception())
+    import ray
+    print(ray.get_runtime_context().gcs_address, flush=True)
+    input()
+"""
+"""A process with a cluster of its own, which is used, says its address, and waits."""
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """Import Ray, which changes sys.path and the hook of errors; change both back at the end."""
+    path, hook = list(sys.path), sys.excepthook
+    yield pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
+    sys.path[:], sys.excepthook = path, hook
+
+
+@pytest.fixture(scope="module")
+def cluster(ray):
+    """Address and raylet of the cluster of all tests, with one CPU.
+
+    It listens on the loopback interface only, is silent, and leaves nothing. It runs below
+    `uv run`, which Ray knows and would repeat in every worker.
+    """
+    command = [uv.find_uv_bin(), "run", "--offline", "--no-project", sys.executable, "-c"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # as sockets need
+        environment = {**environment_with_package(), "RAY_AUTH_MODE": "disabled"}
+        environment |= {"RAY_TMPDIR": folder, "RAY_ADDRESS": ""}
+        with child(*command, NEW_CLUSTER, text=True, env=environment, **pipes) as own:
+            address = own.stdout.readline().strip()
+            assert address, own.stderr.read()
+            processes, listening = psutil.Process(own.pid).children(recursive=True), set()
+            for one in processes:
+                with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+                    connections = one.net_connections("tcp")
+                    listening |= {c.laddr.ip for c in connections if c.status == "LISTEN"}
+            assert {"127.0.0.1"} <= listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
+            yield address, next(one for one in processes if one.name() == "raylet")
+            assert own.communicate("\n", PATIENCE) == ("", "")
+            assert not psutil.wait_procs(processes, timeout=PATIENCE)[1]
+        assert not list(Path(folder).iterdir())
+
+
+@pytest.fixture
+def variables(ray):
+    """Restore the environment, in which Ray sets variables of its own."""
+    with patch.dict(os.environ):
+        yield
+
+
+def one_line(address=None):
+    """Return the message of a cluster that cannot be used."""
+    with pytest.raises(ClusterUnavailable) as raised:
+        RayExecutor(address)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.server
+def test_a_cluster_that_cannot_be_used_is_told_in_one_line(variables, monkeypatch):
+    """This happens at once, by the name of what holds the address; and where Ray is missing."""
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "ray", None)
+        assert one_line().startswith("place: got 'ray', allowed 'local'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        silent = f"127.0.0.1:{free.getsockname()[1]}"
+    wrong = ("http://127.0.0.1:8265", "ray://127.0.0.1:10001", "127.0.0.1", ":6379")
+    for address in (silent, *wrong):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        for passed, source in ((None, "RAY_ADDRESS"), (address, "address")):
+            assert one_line(passed).startswith(f"{source}: got {address!r}")
+    monkeypatch.setenv("RAY_ADDRESS", silent)
+    assert one_line("auto").startswith(f"RAY_ADDRESS: got {silent!r}")
+    for local, passed in ((silent, "local"), ("local", None), ("", None)):
+        monkeypatch.setenv("RAY_ADDRESS", local)
+        monkeypatch.setenv("RAY_TMPDIR", "/no/such/folder")
+        assert one_line(passed).startswith("RAY_TMPDIR: got '/no/such/folder'")
+
+
+@pytest.mark.server
+@pytest.mark.long(seconds=25)
+def test_tasks_run_with_this_code_and_their_results_and_errors_return(cluster, variables, tmp_path):
+    """Code comes from the shipped copies, with the plugins and one thread; a task can be cancelled.
+
+    An error is the task's own, a missing module the machine's; a killed task starts again.
+    """
+    os.environ[PLUGINS] = "ray_tasks"
+    handler = signal.getsignal(signal.SIGTERM)
+    with RayExecutor(cluster[0]) as executor:
+        assert signal.getsignal(signal.SIGTERM) is handler
+        package, plugin, environment, cores = executor.submit(ray_tasks.surroundings).result(
+            PATIENCE
+        )
+        assert all("working_dir_files" in path for path in (package, plugin))
+        assert environment[PLUGINS] == "ray_tasks"
+        assert environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "1"
+        assert cores == 1
+        assert list(executor.map(divmod, (7, 9), (2, 2), timeout=PATIENCE)) == [(3, 1), (4, 1)]
+        error = executor.submit(int, "no number").exception(PATIENCE)
+        assert type(error) is ValueError
+        assert "no number" in str(error)
+        with pytest.raises(ClusterUnavailable, match="no_such"):
+            executor.submit(ray_tasks.lacking).result(PATIENCE)
+        assert executor.submit(ray_tasks.arriving, tmp_path).result(PATIENCE) == 2
+        (tmp_path / "waiting").mkdir()
+        future = executor.submit(ray_tasks.arriving, tmp_path / "waiting", waits=True)
+        deadline = time.monotonic() + PATIENCE
+        while not (arrived := list(tmp_path.glob("waiting/*.arrived"))):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+        with RayExecutor() as second:  # it shares the connection, which its end leaves
+            assert second.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
+        with pytest.raises(RuntimeError, match="shutdown"):
+            second.submit(divmod, 7, 2)
+        assert executor.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
+        assert not psutil.pid_exists(int(arrived[0].stem))
+
+
+def busy(raylet):
+    """Return the processes that run a task now; idle ones have another name, and any may end."""
+    found = []
+    for one in raylet.children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [one] * (one.cmdline()[:1] == ["ray::_call"])
+    return found
+
+
+@pytest.mark.server
+@pytest.mark.long(seconds=60)
+@pytest.mark.parametrize("victim", ["worker", "command"])
+def test_a_sweep_survives_kills(victim, cluster, variables, tmp_path, seed):
+    """After SIGKILL at drawn moments, the rest is trained by the cluster or by --resume.
+
+    The numbers are those of this machine, to the bit. A run that is not killed says nothing of Ray.
+    A new node would compile the kernel for half a minute, so torch trains.
+    """
+    chance, seconds = random.Random(f"{victim} {seed}"), 0.0
+    base = {**SMALL.base, "steps": 200, "evaluate_every": 100}
+    axes = {"d_head": [2, 3, 5], "n_entries": [2, 3, 5]}
+    sweep = changed(base=base, axes=axes, engine="torch")
+    alone = run_inline(sweep, tmp_path / "alone")[1].runs.drop(columns="seconds")
+    assert alone["error"].isna().all()
+    address, raylet = cluster
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
+    pipes["env"] = environment_with_package() | {"RAY_ADDRESS": address, PLUGINS: ""}
+    for number in range(4):
+        (tmp_path / f"{number}.toml").write_text(sweep.to_toml())
+        command = f"{sys.executable} -m attnkit sweep {number}.toml --resume --engine ray".split()
+        with child(*command, **pipes) as process:
+            while process.poll() is None and not busy(raylet):
+                time.sleep(0.01)
+            began = time.monotonic()
+            if number:  # the first run shows for how long one trains
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(chance.uniform(0, seconds))
+                for one in busy(raylet) if victim == "worker" else [process]:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
+            output, _ = process.communicate(timeout=PATIENCE)
+        seconds = seconds or time.monotonic() - began
+        assert number or "ray" not in output.lower()
+        if victim == "command":
+            output = subprocess.run(command, check=False, timeout=PATIENCE, **pipes).stdout
+        assert f"{sweep.n_runs} runs in " in output, f"seed {seed}, kill {number}: {output}"
+        runs = SweepResult.load(tmp_path / str(number) / "runs.parquet").runs
+        pd.testing.assert_frame_equal(runs.drop(columns="seconds"), alone)

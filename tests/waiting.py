@@ -1,7 +1,5 @@
 """Jobs of a training service that tests begin, wait for and compare."""
 
-import os
-import select
 import sys
 import time
 
@@ -58,18 +56,6 @@ def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
         if service.wait(job_id, job.version, STILL).version == job.version:
             return job
     raise AssertionError(f"never still in state {state}")
-
-
-def wait_for_end(process_id: int) -> bool:
-    """Return whether a process ends in time; it need not be a child."""
-    try:
-        descriptor = os.pidfd_open(process_id)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], PATIENCE)[0])
-    finally:
-        os.close(descriptor)
 
 
 def the_example(service, experiment):
