@@ -339,11 +339,11 @@ def waves(at):
 class InspectedExample:
     """Hold what a model says about one batch of examples per seed, by (variant, place of seed)."""
 
-    def __init__(self, model, experiment, n=7):
+    def __init__(self, model, experiment, n=7, n_labels=None):
         drawn = [model.task.draw(n, generator_for(s, "look"), held_out=False) for s in model.seeds]
         examples, recorded = stack(drawn, len(drawn), CPU), list[Layer]()
         self.model, self.experiment = model, experiment
-        self.tokens, self.labels = examples.tokens, examples.labels
+        self.tokens, self.labels = examples.tokens, examples.labels[..., :n_labels].contiguous()
         self.of_answers = model.logits(self.tokens)
         self.of_all = model.logits(self.tokens, recorded)
         self.layers = {}

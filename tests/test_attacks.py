@@ -1,4 +1,4 @@
-"""Attacks on a hosted copy at night, what its other visitors notice of them, and what is left."""
+"""Attacks and crowds on a hosted copy at night, what other visitors notice, and what is left."""
 
 import json
 import logging
@@ -13,12 +13,14 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 from crowd import SMALL, hosted
-from forging import TYPED, forged_run, forged_states, rerun
-from visitor import HOST, TimedOut, Visitor
+from forging import TYPED, forged_run, forged_states, message, rerun
+from random_links import HEAVY, draw_variant
+from visitor import HOST, TimedOut, Visitor, user_key
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.frames import Opcode
 from websockets.sync.client import connect
@@ -77,6 +79,30 @@ def forged_messages(draw):
         yield rerun(widget_states=forged_states(draw, names), **forged_run(draw))
 
 
+def expensive_links(draw):
+    """Yield messages with links that take long to read."""
+    while True:
+        sharing = ",".join(draw_variant(draw) for _ in range(12))
+        fields = {"v": "1", "sharing": sharing, "equal": "parameters", **HEAVY}
+        yield rerun(query_string=urlencode(fields, safe=","))
+
+
+def no_messages(draw):
+    """Yield frames that are no message, and messages that no page sends."""
+    odd_fragment = rerun(fragment_id=f'{TYPED}\n{{"event": "owner signed in"}}')
+    yield draw.choice(
+        (
+            frame(Opcode.TEXT, b"\xff\xfe" + TYPED.encode()),
+            frame(Opcode.BINARY, b"\xff\xff\xff\xff"),
+            frame(0x3, TYPED.encode()),
+            frame(Opcode.CLOSE, b"\x00"),
+            frame(Opcode.BINARY, message(clear_cache=True)),
+            frame(Opcode.BINARY, odd_fragment),
+            bytes(64),
+        )
+    )
+
+
 def control_frames(draw):
     """Yield blocks of pings, pongs or empty continuation frames."""
     opcode = draw.choice((Opcode.PING, Opcode.PING, Opcode.PONG, Opcode.CONT))
@@ -105,13 +131,14 @@ def frame(opcode, payload=b"", *, last=True, length=None):
 
 
 @contextmanager
-def attacker(port, source):
+def attacker(port, source, headers=()):
     """Open one WebSocket of an attacker."""
     with connect(
         f"ws://{HOST}:{port}/_stcore/stream",
         source_address=(source, 0),
         origin=f"http://{HOST}:{port}",
         subprotocols=["streamlit"],
+        additional_headers=list(headers),
         proxy=None,
         max_size=2**25,
         open_timeout=10,
@@ -137,7 +164,7 @@ def flood(payloads, pause):
             reader = threading.Thread(target=drain, args=(connection,), daemon=True)
             if draw.random() < 0.7:  # else the connection's small queue fills
                 reader.start()
-            is_raw = payloads in (control_frames, unfinished_messages)
+            is_raw = payloads in (no_messages, control_frames, unfinished_messages)
             for payload in payloads(draw):
                 (connection.socket.sendall if is_raw else connection.send)(payload)
                 time.sleep(pause)
@@ -147,6 +174,27 @@ def flood(payloads, pause):
                 reader.join(max(0.0, end - time.monotonic()))
 
     return move
+
+
+def invented_addresses(port, _, draw, end):
+    """Invent an address, as behind a proxy of this machine, whose visitors have this address."""
+    invented = [("X-Forwarded-For", f"192.0.2.{draw.randint(1, 250)}:{draw.randint(1, 9999)}")]
+    with attacker(port, HOST, headers=invented) as connection:
+        for _ in range(10):
+            connection.send(next(whole_pages(draw)))
+            time.sleep(0.1)
+
+
+def choices(port, source, draw, end):
+    """Open a page and make ever new choices, of what its lists offer."""
+    with Visitor(port, "", draw.choice(PAGES), 30, source_address=(source, 0)) as tab:
+        while time.monotonic() < end:
+            kind = draw.choice(("selectbox", "radio", "button_group"))
+            if lists := [one for one in tab.elements(kind) if one.options and not one.disabled]:
+                chosen = draw.choice(lists)
+                option = getattr(found := draw.choice(chosen.options), "content", found)
+                tab.set(user_key(chosen.id), [option] if kind == "button_group" else option)
+            tab.watch(0.1)
 
 
 def idle_sockets(port, source, draw, end):
@@ -183,8 +231,12 @@ MOVES = {
     "whole_pages": (30, flood(whole_pages, 0.05)),
     "large_messages": (30, flood(large_messages, 0.1)),
     "forged_messages": (6, flood(forged_messages, 0.1)),
+    "expensive_links": (8, flood(expensive_links, 0.3)),
+    "no_messages": (8, flood(no_messages, 0.03)),
     "control_frames": (4, flood(control_frames, 0.0)),
     "unfinished_messages": (40, flood(unfinished_messages, 0.1)),
+    "invented_addresses": (40, invented_addresses),
+    "choices": (6, choices),
     "idle_sockets": (1, idle_sockets),
     "looks_inside": (4, looks_inside),
 }
@@ -301,7 +353,8 @@ def check_attack(attackers, seconds):
     told = f"calm: {before}, attacked: {attacked}, after: {after}"
     assert all(one.result() for one in under_way), told
     assert losses == [], told
-    assert attacked[2][0] <= 100 * min(2, len(attackers)), told
+    n_addresses = len({source for source, *_ in attackers})
+    assert attacked[2][0] <= 100 * min(2, n_addresses), told
     assert attacked[2][1] <= 1200, told  # all that may train at once
     # The training process shares its time fairly between addresses; pages come as before.
     n_training = {source for source, _, name in attackers if name == "looks_inside"}
@@ -315,6 +368,7 @@ def check_attack(attackers, seconds):
 def check_log(text, minutes):
     """Check that every line of a log is ours, errors are few, and no text of attackers is there."""
     assert TYPED not in text
+    assert "192.0.2" not in text
     lines = text.splitlines()
     first = next(n for n, line in enumerate(lines) if '"server started"' in line)
     events = [json.loads(line) for line in lines[first:]]
@@ -340,7 +394,58 @@ def test_a_mixture_of_attacks_costs_other_visitors_no_work(seed, minutes, long):
     check_attack(planned, seconds=60 * minutes if long else 20.0)
 
 
-# what is left
+# crowds, and what is left of them
+
+
+@pytest.fixture(scope="module")
+def warm_server():
+    """Start a hosted copy whose leases are short, and warm its training process."""
+    with hosted(3, lease_seconds=5) as started:
+        with Visitor(started.port, f"{SMALL}&first_seed=990000") as first:
+            first.press("train")
+            first.wait_for("the end", lambda: first.says("Finished"))
+        yield started
+
+
+@pytest.mark.long(seconds=40)
+def test_a_class_that_trains_together_ends_together(warm_server):
+    """Fifteen of one address train equal work and look inside meanwhile; nobody waits longest."""
+    together = threading.Barrier(15)
+
+    def look_inside(link, page):
+        with Visitor(warm_server.port, link, page, LONG) as tab:
+            tab.wait_for("the figures", lambda: tab.has(page))
+            return tab.exceptions
+
+    def train(number):
+        link = f"v=1&n_seeds=2&steps=300&first_seed={1000 + 20 * number}"
+        page = random.Random(number).choice(("attention", "asymmetry", "similarity"))
+        lab = Visitor(warm_server.port, link, patience=LONG)
+        with lab, ThreadPoolExecutor(1) as other:
+            together.wait(LONG)
+            began = time.monotonic()
+            lab.press("train")
+            lab.wait_for("steps", lambda: lab.progress() > 0 or lab.says("Finished"))
+            looking = other.submit(look_inside, link, page)
+            lab.wait_for("the end", lambda: lab.says("Finished"))
+            return time.monotonic() - began, [*lab.exceptions, *looking.result()]
+
+    with ThreadPoolExecutor(15) as pool:
+        seconds, exceptions = zip(*pool.map(train, range(15)), strict=True)
+    assert not any(exceptions)
+    assert max(seconds) <= 1.5 * min(seconds), seconds
+
+
+@pytest.mark.long(seconds=5)
+def test_open_tabs_cost_next_to_nothing(warm_server):
+    """Twenty open tabs cost at most a twentieth of a core."""
+    with ExitStack() as opened, ThreadPoolExecutor(20) as pool:
+        visitors = [opened.enter_context(Visitor(warm_server.port)) for _ in range(20)]
+        for visitor in visitors:
+            visitor.watch(2.0)
+        began, spent = time.monotonic(), sum(warm_server.seconds())
+        list(pool.map(lambda visitor: visitor.watch(20.0), visitors))
+        assert sum(warm_server.seconds()) - spent <= 0.05 * (time.monotonic() - began)
 
 
 def come_and_go(server, number):
@@ -375,10 +480,10 @@ def become_quiet(server):
 
 
 @pytest.mark.long(seconds=40)
-def test_nothing_is_left_of_those_who_come_and_go():
+def test_nothing_is_left_of_those_who_come_and_go(warm_server):
     """No process, thread or file; memory as after the first of them; no job that trains on."""
-    left = []
-    with hosted(3, lease_seconds=5) as server, ThreadPoolExecutor(6) as pool:
+    left, server = [], warm_server
+    with ThreadPoolExecutor(6) as pool:
         for numbers in (range(20), range(20, 80)):
             list(pool.map(come_and_go, [server] * len(numbers), numbers))
             become_quiet(server)

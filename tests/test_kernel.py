@@ -58,6 +58,16 @@ def test_kernel_computes_the_formulas(experiment):
             looked.check(variant, 1e-4)
 
 
+def test_a_decoder_of_one_block_asks_a_longer_encoder(monkeypatch):
+    """Sixteen positions ask twenty-one, and none of those is left out."""
+    experiment = Experiment(task="translation", max_length=18, n_seeds=1, batch_size=16)
+    monkeypatch.setattr(type(experiment.task), "n_source", 21)
+    model = KernelModel(experiment, list(experiment.seeds), CPU)
+    looked = InspectedExample(model, experiment, 16, n_labels=16)
+    for variant in experiment.sharing:
+        looked.check(variant, 1e-4)
+
+
 @given(sizes())
 @briefly(10)
 def test_kernel_writes_nowhere_else(experiment):

@@ -11,6 +11,7 @@ import re
 import tracemalloc
 import typing
 import unicodedata
+from contextlib import closing
 from typing import get_args
 
 import numpy as np
@@ -30,9 +31,12 @@ from attnkit.experiment.links import with_data
 from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.names import as_typed
+from attnkit.foundation.tables import csv_table
 from attnkit.model.initial import generator_for
+from attnkit.service.history import changed_settings
 from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Update
+from attnkit.service.store import ResultStore
 from attnkit.tasks import NOTHING, OWN_TASKS, hash_in_link
 from attnkit.tasks.own_examples import EXAMPLES
 from attnkit.tasks.own_files import data_of_file
@@ -274,6 +278,15 @@ FILES = [  # ending of a file, or rows in Python; what it holds; what a message 
     ("csv", "a,b\n" * (MOST_BYTES // 4 + 1), "2,000,000"),
     ("jsonl", "[" * 5000 + "]" * 5000, "too deep"),
     ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "line 2 has no 'b'"),
+    ("csv", LINES + "\na,\u00a0\u200b\n", "row 31 (a, "),
+    ("csv", LINES + '\n"a"b,c\n', "line 31"),
+    ("csv", LINES + "\na\0b,c\n", "a null character"),
+    ("csv", lines(20, "a{i},likes,a{i}"), "two different names"),
+    ("jsonl", "null\n", "line 1 is None"),
+    ("jsonl", '{"a": 1, "a": 2}\n', "'a' stands twice"),
+    ("jsonl", f'["a", {"9" * 4000}]\n', "a huge number"),
+    ("parquet", parquet(a=[1], b=[2], c=[3], d=[4]), "4 columns (a, b, c, d)"),
+    ("rows", [("a", float("nan"))], "row 1 (a, "),
     ("parquet", b"PAR1" + bytes(30) + b"PAR1", "no Parquet file"),
     ("parquet", parquet(k=["a" * 200_000] * 1_000, v=["b"] * 1_000), "200,000 characters"),
     ("parquet", parquet(k=[[1, 2]], v=[1]), "'k' holds list<element: int64>"),
@@ -473,3 +486,25 @@ def test_examples_and_pastes_open_are_taken_back_and_are_trained(tmp_path):
         show(tab).selectbox(key="form_task").select("pairs")
         press(show(tab), "run_sweep")
         assert len({experiment.task.data for experiment in processes[-1].begun}) == 1
+
+
+@pytest.mark.server
+def test_names_are_text_on_pages_in_notebooks_and_in_tables(tmp_path):
+    """Names of a link or of the store are never markup or formulas; Runs does not list them."""
+    rows = [(who, "<i>boss</i>", ODD_NAMES[i - 1]) for i, who in enumerate(ODD_NAMES)]
+    relations = ak.Experiment(task=ak.Table(rows, n_entries=6), sharing=["QKV", "Q=K"], **FEW)
+    result = ak.train(relations)
+    for one in (relations, result, ak.record(relations, 0), result.plot("attention")):
+        assert not re.search(r"<img src=x|<i>boss", one._repr_html_())
+    table = csv_table(["who", "relation", "whom"], relations.task.rows.cells)
+    assert not re.search(r"(^|,)=", table, re.MULTILINE)
+    with idle_service(tmp_path), closing(ResultStore(tmp_path)) as store:
+        store.put(*result.to_blobs())
+        links = (relations.to_params(), {"run": relations.hash})
+        for page, link in zip(("lab", "attention"), links, strict=True):
+            assert open_page(page, **link).session_state["lab"].experiment.task == relations.task
+        for chosen in ({}, {"run": relations.hash}):
+            assert open_page("runs", **chosen).dataframe
+    changed = changed_settings(relations.to_json())
+    assert f" {len(ODD_NAMES)} rows" in changed
+    assert not any(name in changed for name in ODD_NAMES)

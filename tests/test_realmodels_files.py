@@ -1,4 +1,4 @@
-"""Laws of all formats: what is written is read; a damaged file is refused in one line.
+"""Laws of all formats: what is written is read; a damaged file is refused in one line, soon.
 
 The command gives one line, or a table with gaps and their reason. A model of any size is read with
 the memory of one layer.
@@ -10,6 +10,7 @@ import math
 import os
 import re
 import resource
+import signal
 import struct
 import warnings
 from functools import cache
@@ -39,8 +40,28 @@ from attnkit.realmodels import Unreadable, open_model
 from attnkit.realmodels.safetensors_file import open_safetensors
 from attnkit.realmodels.sources import find_files
 
-MEGABYTES = 200.0
-"""Memory that a damaged file may take."""
+SECONDS, MEGABYTES = 10.0, 200.0
+"""Processor time and memory that a damaged file may take."""
+
+
+class TooLongError(BaseException):
+    """Not an Exception, so that no reader takes it for a fault of the file."""
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    """Raise TooLongError after so many seconds of processor time."""
+
+    def stop(*_):
+        raise TooLongError
+
+    handler = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, handler)
 
 
 @contextlib.contextmanager
@@ -203,7 +224,7 @@ def faults_of(cases):
     for allowed, name, path in cases:
         outcome, said = "read", ""
         try:
-            with limited(MEGABYTES):
+            with limited(MEGABYTES), at_most(SECONDS):
                 for layer in open_model(str(path)).layers:
                     layer.read()
         except Exception as error:
@@ -369,7 +390,7 @@ def test_damaged_values_give_one_line_or_a_table_with_gaps(run, tmp_path, seed, 
         files = intact(("safetensors", "gguf")[case % 2], rows)
         path = write(tmp_path / str(case), files)
         out, options = path.parent / "out.parquet", OPTIONS[rng.integers(len(OPTIONS))]
-        with warnings.catch_warnings():
+        with at_most(SECONDS), warnings.catch_warnings():
             warnings.simplefilter("error")
             code, output, errors = run("models", *options, "--out", str(out), "--", str(path))
         said = f"{seed=} {case=} {options} {errors}"
