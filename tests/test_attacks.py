@@ -40,7 +40,7 @@ PAGES = ("", *"questions capacity attention asymmetry surgery similarity atlas g
 ELEMENT = f"$$ID-{'0' * 32}-"
 """Beginning of the id of an element that no page has."""
 
-PATIENCE, LONG = 90.0, 150.0
+PATIENCE, LONG = 90.0, 400.0
 """Seconds after which a page counts as not opened, also where many visitors come and go."""
 
 CALM, WARM = 5.0, 6.0
