@@ -4,7 +4,9 @@
 translations: new ones without a translation, and without those that are gone.
 """
 
+import re
 import sys
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,12 +14,38 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from attnkit.foundation.language import ENGLISH, LANGUAGES
+from attnkit.claims.files import SENTENCES, TEXTS, paragraphs
+from attnkit.claims.names import label_of, part_of_name
+from attnkit.claims.statements import KINDS
+from attnkit.foundation.language import ENGLISH, LANGUAGES, Message
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "attnkit" / "foundation" / "catalogues"
 KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2), "trN": (1, 2)}
-METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript")]
+
+
+def texts_of_claim(file, *_, **__):
+    """Yield the texts of a claim as Babel wants them: line, function, message and comments."""
+    source = file.read().decode()
+    claim = tomllib.loads(source)
+    texts = [claim.get(name, "") for name in TEXTS]
+    names = {arm["name"]: arm["name"].split(", ") for arm in claim["arms"] if "name" in arm}
+    for one in claim["statements"]:
+        texts += [one.get(name, "") for name in SENTENCES]
+        compared = next(one[kind] for kind in (*KINDS, "difference") if kind in one)
+        conditions = {name.partition(", ")[2] for name in compared}
+        if len(conditions) == 1 and conditions != {""}:
+            names |= {label_of(one): [str(label_of(one))] for one in conditions}
+    for text in filter(None, texts):
+        yield from ((1, None, one, []) for one in paragraphs(text))
+    told = re.findall(r'# Translators: ([^\n]+)\n[^\n]*name = "([^"]+)"', source)
+    comments = {name: [comment] for comment, name in told}
+    for name, parts in names.items():
+        words = [one for one in map(part_of_name, parts) if isinstance(one, Message)]
+        yield from ((1, None, str(one), comments.get(name, [])) for one in words if not one.values)
+
+
+METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript"), ("claims/*.toml", texts_of_claim)]
 
 
 def messages_of_code():

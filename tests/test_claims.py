@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from small_claims import TINY, MadeUp, about, made_up, small_claim
 
 import attnkit.claims
-from attnkit.__main__ import main
-from attnkit.claims import CLAIMS, register_claim
+from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
@@ -32,8 +31,8 @@ BEGIN, END = marks("claims")
 
 def test_every_claim_can_be_shown_trained_and_judged():
     """Both sides of a statement differ in nothing but the variant or the task."""
-    files = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
-    assert set(CLAIMS) == files - {"__init__", "base", "measures", "names", "statements"}
+    files = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.toml")}
+    assert set(CLAIMS) == files
     assert len({claim.hash for claim in CLAIMS.values()}) == len(CLAIMS)
     assert len(load_shipped()) > len(CLAIMS) / 2  # whose hashes are known
     begins = {"held": "It holds", "did not hold": "It does not hold", "undecided": "Undecided"}
@@ -153,28 +152,64 @@ def test_hashes_tell_what_decides_a_verdict_and_what_was_predicted_but_no_words(
         assert small_claim(**{name: value}).prediction_hash != claim.prediction_hash
 
 
-@pytest.mark.usefixtures("untouched")
-def test_a_claim_of_ones_own_is_listed_and_run(tmp_path, monkeypatch, capsys):
-    """Its module is named in the environment; another claim of the same id would hide it."""
-    code = f"""
-from dataclasses import replace
-from attnkit.claims import CLAIMS
-from attnkit.claims.base import arm, register_claim
-from attnkit.claims.statements import no_worse
+OWN = """
+title = "A claim of my own"
+question = "Does K=V do?"
+source = "me"
+says = "It does."
+prediction = "It holds."
+expected = "held"
+arms = [{ variant = "QKV" }, { variant = "K=V" }]
 
-arms = (arm("QKV", **{TINY!r}), arm("K=V", **{TINY!r}))
-statements = (no_worse("K=V", "QKV"),)
-register_claim(replace(CLAIMS["ranking"], id="mine", arms=arms, statements=statements))
-"""
-    (tmp_path / "my_claims.py").write_text(code, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("ATTNKIT_MODULES", "my_claims")
-    assert main(["claims", "--list", "mine"]) == 0
-    assert "nothing is shipped for mine" in capsys.readouterr().err
-    assert main(["claims", "--quick", "--fresh", "mine"]) == 0
-    assert "mine " in capsys.readouterr().out
-    with pytest.raises(ValueError, match="id: 'mine' is taken"):
-        register_claim(small_claim("mine"))
+[[statements]]
+no_worse = ["K=V", "QKV"]
+
+[common]
+""" + "\n".join(f"{name} = {json.dumps(value)}" for name, value in TINY.items())
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_claim_of_ones_own_is_listed_and_run(tmp_path, run):
+    """It is a file in TOML like those that ship; another claim of the same id would hide it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN, encoding="utf-8")
+    assert "nothing is shipped for mine" in run("claims", "--list", str(path))[2]
+    code, output, errors = run("claims", "--list", str(path))
+    assert (code, output) == (2, "")
+    assert "id: 'mine' is taken" in errors
+    code, output, _ = run("claims", "--quick", "--fresh", "mine")
+    assert code == 0
+    assert "mine " in output
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_file_with_a_wrong_field_is_refused_in_one_line(tmp_path, run):
+    """The message names the file, the field, what was given and what is allowed."""
+    path = tmp_path / "mine.toml"
+    for old, new, *named in (
+        ('title = "A claim of my own"\n', "", "the field 'title' is missing"),
+        ('"It does."', "5", "says: got 5, allowed a valid string"),
+        ("says", "sais", "the field 'sais'", "did you mean says?"),
+        ('"held"', '"true"', "expected: got 'true', allowed 'held', 'did not hold' or 'undecided'"),
+        ("question", 'family = "Mine"\nquestion', "family: got 'Mine'", "'Our own'"),
+        ("question", 'seen = "all"\nquestion', "seen: got 'all'", "'nothing'"),
+        ('"K=V" }', '"K=W" }', "K=W"),
+        ('{ variant = "K=V" }', "5", "arms 2: got 5, allowed a table"),
+        ('{ variant = "K=V" }', '{ variant = "K=V", up_to = "x" }', "arms 2: up_to: got 'x'"),
+        ("n_entries", "n_entrys", "n_entrys", "n_entries"),
+        ("no_worse", "equal", "statements 1: got no comparison, allowed one of worse, no_worse"),
+        ('["K=V", "QKV"]', '["K=V"]', "statements 1: the field 'right' is missing"),
+        ('["K=V", "QKV"]', '"K=V"', "statements 1: no_worse: got 'K=V', allowed a list"),
+        ('["K=V", "QKV"]', '["K=V", "QKV"]\nwithin = 1', "the field 'within', allowed", "by"),
+        ('["K=V", "QKV"]', '["K=V", "QKV"]\nmeasure = "speed"', "measure: got 'speed'"),
+        ("[[statements]]", "[statements]", "statements: got", "allowed a list of tables"),
+        ("[common]", "[common", "it is not TOML"),
+    ):
+        path.write_text(OWN.replace(old, new, 1), encoding="utf-8")
+        code, output, errors = run("claims", "--list", str(path))
+        assert (code, output, errors.count("\n")) == (2, "", 1), errors
+        assert errors.startswith("attnkit: error: mine.toml: ")
+        assert [one for one in named if one not in errors] == [], errors
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from attnkit import __version__
+from attnkit.claims import read_claim
 from attnkit.command.outputs import marks
 from attnkit.evidence.listing import to_markdown
 from attnkit.evidence.questions import answers_in_markdown
@@ -84,6 +85,16 @@ def test_python_of_a_section_runs(section, untouched, monkeypatch, tmp_path):
     for name, test in list(vars(module).items()):
         if name.startswith("test_"):
             test()
+
+
+def test_claims_of_the_documentation_are_read(tmp_path):
+    """Each is a file in TOML that begins with a title."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    blocks = re.findall(r"```toml\n(title = .*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "one.toml").write_text(block, encoding="utf-8")
+        assert read_claim(tmp_path / "one.toml").arms[0].name == "QKV"
 
 
 @pytest.mark.parametrize("file", ["docs/claims.md", "README.md"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 from attnkit.claims.measures import MEASURES, Measure
 from attnkit.claims.names import label_of, named
@@ -12,6 +13,10 @@ from attnkit.foundation.language import Message, mark
 
 RELEVANT_DIFFERENCE = 0.05
 """Smallest difference of accuracies that matters, unless a statement names another."""
+
+Kind = Literal["worse", "no_worse", "better"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Word = Literal["better", "worse"]
 
@@ -155,10 +160,11 @@ class Statement:
         return counts_higher == (self.measured.better > 0)
 
 
-def worse(
+def compared(
+    kind: Kind,
     left: str,
     right: str,
-    by: float = RELEVANT_DIFFERENCE,
+    by: int | float = RELEVANT_DIFFERENCE,  # the hash of a claim tells 0 from 0.0
     *,
     measure: str = "accuracy",
     at: int = 1,
@@ -167,9 +173,10 @@ def worse(
     opposite: str = "",
     more_often: str = "",
 ) -> Statement:
-    """Return the statement that `left` is worse than `right` by more than an amount.
+    """Return the statement that `left` is better or worse than `right`.
 
     Args:
+        kind: "worse": by more than an amount; "no_worse": by at most that amount; "better".
         left: Name of an arm.
         right: Name of the arm that it is compared with.
         by: The amount, in the unit of the measure's values; accuracies go from 0 to 1.
@@ -183,46 +190,33 @@ def worse(
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    words = (text, opposite, more_often)
-    return _compared(left, right, by, "worse", True, words, measure=measure, at=at, unable=unable)
+    directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
+    if measure not in directions:
+        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
+    word: Word = "better" if kind == "better" else "worse"
+    is_beyond = kind != "no_worse"
+    held, failed = (
+        _sentence(MEASURES[measure], left, right, by, word, beyond)
+        for beyond in (is_beyond, not is_beyond)
+    )
+    direction = directions[measure] if word == "better" else -directions[measure]
+    limit = direction * by
+    low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
+    return Statement(
+        text or held,
+        opposite or failed,
+        left,
+        right,
+        measure,
+        low,
+        high,
+        at=at,
+        unable=unable,
+        more_often=more_often,
+    )
 
 
-def better(
-    left: str,
-    right: str,
-    by: float = RELEVANT_DIFFERENCE,
-    *,
-    measure: str = "accuracy",
-    at: int = 1,
-    text: str = "",
-    opposite: str = "",
-    more_often: str = "",
-) -> Statement:
-    """Return the statement that `left` is better than `right` by more than an amount.
-
-    Arguments are those of `worse`.
-    """
-    words = (text, opposite, more_often)
-    return _compared(left, right, by, "better", True, words, measure=measure, at=at)
-
-
-def no_worse(
-    left: str,
-    right: str,
-    within: float = RELEVANT_DIFFERENCE,
-    *,
-    measure: str = "accuracy",
-    at: int = 1,
-    text: str = "",
-    opposite: str = "",
-    more_often: str = "",
-) -> Statement:
-    """Return the statement that `left` is worse than `right` by at most an amount.
-
-    Arguments are those of `worse`.
-    """
-    words = (text, opposite, more_often)
-    return _compared(left, right, within, "worse", False, words, measure=measure, at=at)
+worse, no_worse, better = (partial(compared, kind) for kind in KINDS)
 
 
 def confirming(statement: Statement, left: str, at: int, steps: int, schedule: str) -> Statement:
@@ -245,48 +239,6 @@ def confirming(statement: Statement, left: str, at: int, steps: int, schedule: s
         left=left,
         at=at,
         unable=False,
-    )
-
-
-def _compared(
-    left: str,
-    right: str,
-    by: float,
-    word: Word,
-    is_beyond: bool,
-    words: tuple[str, str, str],
-    *,
-    measure: str,
-    at: int,
-    unable: bool = False,
-) -> Statement:
-    """Return the statement that `left` is better or worse than `right`, beyond an amount or not.
-
-    Raises:
-        ValueError: If neither direction of the measure is better.
-    """
-    directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
-    if measure not in directions:
-        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
-    text, opposite, more_often = words
-    held, failed = (
-        _sentence(MEASURES[measure], left, right, by, word, beyond)
-        for beyond in (is_beyond, not is_beyond)
-    )
-    direction = directions[measure] if word == "better" else -directions[measure]
-    limit = direction * by
-    low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
-    return Statement(
-        text or held,
-        opposite or failed,
-        left,
-        right,
-        measure,
-        low,
-        high,
-        at=at,
-        unable=unable,
-        more_often=more_often,
     )
 
 

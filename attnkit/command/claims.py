@@ -31,7 +31,12 @@ LAST_FIRST_SEED = 800_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command, and the function that runs it."""
     parser.set_defaults(run=_run)
-    parser.add_argument("claims", nargs="*", metavar="ID", help="only these claims; default: all")
+    parser.add_argument(
+        "claims",
+        nargs="*",
+        metavar="ID",
+        help="only these claims, or files of your own in TOML; default: all",
+    )
     parser.add_argument("--list", action="store_true", help="show shipped evidence, run nothing")
     parser.add_argument(
         "--quick",
@@ -76,10 +81,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.evidence.trials import FIRST_SEED
     from attnkit.figures.evidence_report import to_html
 
-    for name in arguments.claims:
+    named = [_of_file(name) if name.endswith(".toml") else name for name in arguments.claims]
+    for name in named:
         known_name("claim", name, CLAIMS)
-    if arguments.ship and (arguments.quick or arguments.list or os.environ.get(PLUGINS)):
-        raise BadInput(f"--ship: allowed without --quick, --list and {PLUGINS}")
+    is_own = bool(os.environ.get(PLUGINS)) or named != arguments.claims
+    if arguments.ship and (arguments.quick or arguments.list or is_own):
+        raise BadInput(f"--ship: allowed without --quick, --list, files of your own and {PLUGINS}")
     usual_seed = NEW_SEED if arguments.quick else FIRST_SEED
     first_seed = whole_number(
         "--first-seed",
@@ -89,7 +96,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     minutes = _minutes(arguments)
     check_files(arguments, "json", "html", "table")
-    chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
+    chosen = [CLAIMS[name] for name in dict.fromkeys(named or CLAIMS)]
     interrupted, late = False, ""
     shipped = load_shipped()
     if arguments.list:
@@ -126,6 +133,18 @@ def _run(arguments: argparse.Namespace) -> int:
         elif records:
             print(readable(records))
     return INTERRUPTED if interrupted else 0
+
+
+def _of_file(path: str) -> str:
+    """Register the claim of a file, and return its id."""
+    from attnkit.claims import read_claim, register_claim
+
+    try:
+        return register_claim(read_claim(path)).id
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(str(error)) from None
 
 
 def _minutes(arguments: argparse.Namespace) -> float:
