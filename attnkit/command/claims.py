@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
-    parser.add_argument("--html", metavar="FILE", help="write one standalone page")
     parser.add_argument(
         "--table",
         metavar="FILE",
@@ -79,7 +78,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.evidence.quick import NEW_SEED
     from attnkit.evidence.record import SHIPPED, Records, load_shipped
     from attnkit.evidence.trials import FIRST_SEED
-    from attnkit.figures.evidence_report import to_html
 
     named = [_of_file(name) if name.endswith(".toml") else name for name in arguments.claims]
     for name in named:
@@ -95,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         LAST_FIRST_SEED,
     )
     minutes = _minutes(arguments)
-    check_files(arguments, "json", "html", "table")
+    check_files(arguments, "json", "table")
     chosen = [CLAIMS[name] for name in dict.fromkeys(named or CLAIMS)]
     interrupted, late = False, ""
     shipped = load_shipped()
@@ -120,8 +118,6 @@ def _run(arguments: argparse.Namespace) -> int:
     in_table = records
     with Saving() as saving:
         saving.file("--json", arguments.json, records.to_json())
-        if records:
-            saving.file("--html", arguments.html, to_html(records) if arguments.html else "")
         if arguments.ship and not interrupted:
             known = shipped | records
             in_table = Records({name: known[name] for name in CLAIMS if name in known})

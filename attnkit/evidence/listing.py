@@ -10,7 +10,6 @@ from attnkit.evidence.presentation import (
     score_in_words,
 )
 from attnkit.evidence.record import Records
-from attnkit.evidence.simulation import errors_in_words
 from attnkit.foundation.tables import markdown_table
 
 
@@ -47,7 +46,4 @@ def _reading_note(records: Records) -> str:
             )
         return note
     first = ", ".join(str(seed) for seed in sorted({r.first_seed for r in records.values()}))
-    return (
-        f"Verdicts are read together, at a level of 5% (Holm). {errors_in_words()} Seeds count up "
-        f"from {first}."
-    )
+    return f"Verdicts are read together, at a level of 5% (Holm). Seeds count up from {first}."

@@ -5,9 +5,7 @@ halving). A long training is first tried for a quarter of its steps. The grid of
 grows until the best one has a smaller and a larger neighbour. If no run has learnt by then, a wide
 grid is tried: where nothing is learnt, the scores of neighbours do not show the way to a rate that
 learns. A rate of a long training that learns only after a quarter of the steps can still be
-missed. This module does not train:
-`attnkit.evidence.gathering` trains what a search wants, and `attnkit.evidence.simulation` draws it
-from runs that are there already.
+missed. This module does not train: `attnkit.evidence.gathering` trains what a search wants.
 
 Reference: Jamieson and Talwalkar 2016, arXiv 1502.07943 (successive halving).
 """

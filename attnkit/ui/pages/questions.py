@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -23,12 +22,10 @@ from attnkit.evidence.presentation import (
 from attnkit.evidence.question import Answer, guesses
 from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.simulation import errors_in_words
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import longer_in_words, statements_table, tuning_table
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY
-from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
 from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
@@ -101,7 +98,6 @@ def draw() -> None:
         show_question(Answer(SHOWN[choice.view], records), choice)
     with st.expander(tr("How verdicts are made")):
         st.markdown(tr(RULE))
-        st.markdown(plain(errors_in_words()))
         if shown is not None:
             st.caption(plain(words_of(shown, records).made))
     if not is_quiet():
@@ -358,10 +354,8 @@ def _verdict_line(words: ClaimInWords) -> str:
 
 
 def downloads(records: Records) -> None:
-    """Draw the buttons that download all evidence."""
+    """Draw the button that downloads all evidence."""
     if not records:
         return
-    with st.container(horizontal=True, key="claim_downloads"):
-        file, html = "attnkit-claims", partial(to_html, records)
-        download(tr("All evidence as JSON"), records.to_json, f"{file}.json", key="claims_json")
-        download(tr("The report as one HTML page"), html, f"{file}.html", key="claims_html")
+    label, file = tr("All evidence as JSON"), "attnkit-claims.json"
+    download(label, records.to_json, file, key="claims_json")
