@@ -308,6 +308,8 @@ def test_bad_input_is_one_line(claims, tmp_path, monkeypatch):
     monkeypatch.setattr(gathering, "train", pytest.fail)
     page = tmp_path / "page.md"
     page.write_text("# No marks\n", encoding="utf-8")
+    marked = tmp_path / "marked.md"
+    marked.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
     for arguments, named, settings in (
         (["third"], "claim", {}),
         (["--first-seed", "800001"], "--first-seed", {}),
@@ -317,6 +319,7 @@ def test_bad_input_is_one_line(claims, tmp_path, monkeypatch):
         (["--ship", "--quick"], "--ship", {}),
         (["--ship"], "--ship", {"ATTNKIT_MODULES": "json"}),  # claims of one's own are not shipped
         (["--table", str(page)], "--table", {}),  # it has no place for the table
+        (["--json", str(marked), "--table", str(marked)], "--table", {}),
     ):
         with monkeypatch.context() as patched:
             for name, value in settings.items():

@@ -43,10 +43,6 @@ OTHERS = [
     (["tasks", "phone"], f"task: got 'phone', allowed {', '.join(TASKS)} (did "),
     (["claims", "--first-seed", "1.5"], "--first-seed: got '1.5', allowed a whole number from 0"),
     (["claims", "--table", "file"], "--table: got 'file', but it cannot be used (file: "),
-    (
-        ["models", "a.gguf", "--out", "x.csv", "--training", "./x.csv"],
-        "--training: got './x.csv', but --out ",
-    ),
     (["claims", "--list", "--json", "folder"], "--json: got 'folder', but it is a folder, "),
     (["site", "--out", "file"], "--out: got 'file', but it is a file, "),
     (["sweep", "odd.toml"], "specification 'odd.toml': it is not TOML ("),
