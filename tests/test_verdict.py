@@ -1,4 +1,4 @@
-"""The rule that gives verdicts, its power, the search for recipes, and how often all err."""
+"""The rule that gives verdicts, the search for recipes, and how often both err."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,6 @@ from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import trials, tuning
 from attnkit.evidence.gathering import Bench, work_of_claim
-from attnkit.evidence.power import power, power_of
 from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.trials import comparing_trials, tuning_measure, tuning_trials
 from attnkit.evidence.tuning import Recipe, Runs, Search, scores_of, worth
@@ -200,45 +199,6 @@ def test_verdicts_read_together_are_holms(ps):
     stands = [p <= ALPHA for p in adjusted]
     expected = [one.verdict if ok else "undecided" for one, ok in zip(alone, stands, strict=True)]
     assert judge_together(alone) == expected
-
-
-@pytest.mark.parametrize(("n", "alpha"), [(20, ALPHA), (53, ALPHA), (53, ALPHA / 47)])
-def test_counted_pairs_have_the_power_of_a_binomial_number(n, alpha):
-    """The pairs are worse with a known share; both verdicts are decisions."""
-    share, values = 11 / 40, np.repeat([-1.0, 0.0], [11, 29])
-    least = next(k for k in range(1, 40) if 2 * 0.5**k <= alpha)
-    most = max((k for k in range(n) if 2 * stats.binom.cdf(k, n, 0.2) <= alpha), default=-1)
-    expected = stats.binom.sf(least - 1, n, share) + stats.binom.cdf(min(most, least - 1), n, share)
-    for statement in (WORSE, NO_WORSE):
-        assert power([(statement, values)], n, alpha) == pytest.approx(expected, abs=0.04)
-
-
-def test_means_have_the_power_of_students_t_test(seed):
-    """The pilot is so large that its differences are nearly normal; a run that diverges is none."""
-    values, n = stats.norm.ppf((np.arange(997) + 0.5) / 997) + 0.7, 13
-    t, away = stats.t.ppf(1 - ALPHA / 2, n - 1), 0.7 * np.sqrt(n)
-    expected = stats.nct.sf(t, n - 1, away) + stats.nct.cdf(-t, n - 1, away)
-    shuffled = np.random.default_rng(seed).permutation(values)
-    assert power([(mean_loss(low=0), shuffled)], n) == pytest.approx(expected, abs=0.05)
-    lost = np.array([nan, 2.0, 3, 5, 7, 11, 13])
-    assert power([(mean_loss(low=0), lost)], 6) > 0.1
-    assert power([(mean_loss(low=0), lost)], 60) < 0.02
-
-
-def test_all_statements_are_decided_with_the_same_seeds(seed):
-    """As `judge` decides each resampled claim; what always fails is enough against it."""
-    first = np.random.default_rng(seed).choice([-1.0, 0.0], 23)
-    pilot = [(WORSE, first), (better("a", "b"), -first)]
-    assert power(pilot, 30) == power(pilot[:1], 30)
-    fails = (NO_WORSE, np.full(17, -1.0))
-    assert [power([pilot[0], fails], n) for n in (5, 20)] == [0, 1]  # five seeds are too few
-    sure = [(WORSE, np.full(7, -1.0)), (NO_WORSE, np.zeros(7))]
-    for n in (8, 17, 20):
-        findings = [judge_statement(one, np.resize(values, n)) for one, values in sure]
-        assert power(sure, n) == (judge(findings).verdict != "undecided")
-    evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5))
-    found = [power_of(evidence, *given) for given in ((5,), (6,), (8, 1), (8, 47))]
-    assert found == [0, 1, 1, 0]
 
 
 def runs(accuracies, losses=None):

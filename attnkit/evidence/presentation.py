@@ -13,7 +13,6 @@ from typing import get_args
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
-from attnkit.evidence.power import power_of
 from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.values import values_in_words
@@ -29,7 +28,6 @@ from attnkit.evidence.words import (
 from attnkit.foundation.language import in_language, mark, tr
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.words import listed
-from attnkit.training.summary import percent
 
 
 class Outcome(StrEnum):
@@ -128,31 +126,6 @@ class ClaimInWords:
         return tr(self.claim.reason or _UNKNOWN[self.outcome])
 
     @property
-    def outlook(self) -> str:
-        """Probability that more seeds would decide the claim.
-
-        Empty if it is decided, or if only a part of it was tested.
-        """
-        if self.evidence is None or self.verdict is not Verdict.UNDECIDED:
-            return ""
-        if self.evidence.is_partial:
-            return ""  # more seeds of a part do not tell whether the whole holds
-        n_seeds = 2 * self.evidence.n_seeds
-        probability = power_of(self.evidence, n_seeds, self.n_together)
-        if probability < 0.01:
-            return tr(
-                "With twice as many seeds ({n_seeds}) it would be decided with a probability of "
-                "less than 1%.",
-                n_seeds=n_seeds,
-            )
-        return tr(
-            "With twice as many seeds ({n_seeds}) it would be decided with a probability of about "
-            "{probability}.",
-            n_seeds=n_seeds,
-            probability=percent(probability),
-        )
-
-    @property
     def found(self) -> str:
         """Finding on the main statement, with the values of its arms.
 
@@ -231,7 +204,7 @@ class ClaimInWords:
             # Translators: heading of what was found.
             mark("Found"): self.found,
             mark("Verdict"): self.cells["verdict_in_full"] if is_known else "",
-            mark("Reason"): f"{self.reason} {self.outlook}".strip(),
+            mark("Reason"): self.reason,
             # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
             TRAINED_WITH: self.trained_with,
@@ -260,8 +233,8 @@ class ClaimInWords:
             "claim": tr(self.claim.title),
             "verdict": self.verdict_line,
             "verdict_in_full": " ".join(verdicts),
-            "found": f"{self.found} {self.outlook}".strip(),
-            "numbers": ". ".join(filter(None, (self.found_in_numbers, self.outlook, later))),
+            "found": self.found,
+            "numbers": ". ".join(filter(None, (self.found_in_numbers, later))),
             "predicted": " ".join(predicted),
             "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
             "seen": tr(_SEEN[self.claim.seen]),

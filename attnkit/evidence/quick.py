@@ -1,20 +1,17 @@
 """The quick form of a claim: few runs with which readers see for themselves what a record says.
 
-The record plans them. The number of seeds is the smallest that decides with a probability of
-`LIKELY`, if new seeds are like those of the record. A claim that did not hold is refuted by any one
-of its statements that failed, so the cheapest of these can be tested alone; a claim that held needs
-all its statements. Recorded recipes are used, and no arm is trained for longer than its claim says.
+It trains what decides: of a claim that did not hold, the cheapest of the statements that failed, as
+any of them refutes it; otherwise all statements. Recorded recipes are used, and no arm is trained
+for longer than its claim says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import LEAST_SEEDS, Arm
-from attnkit.evidence.power import pilot_of, power
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial, comparing_trials
 from attnkit.evidence.tuning import Tuned
@@ -23,15 +20,14 @@ from attnkit.training.pace import work_of
 NEW_SEED = 70_000
 """First seed of new runs, which no shipped record has used."""
 
-LIKELY = 0.9
-"""Probability that the planned seeds decide."""
-
 MOST_SEEDS = 20
 """Most seeds of the quick form."""
 
-SIZES = (8, 12, 17, MOST_SEEDS)
-"""Planned numbers of seeds. There are only four, so that claims share the runs of equal arms. With
-17 seeds and more, seeds that are all alike show "no worse"."""
+TWO_MINUTES = 10_000.0
+"""Work that ends in about two minutes on two cores, in 10⁹ multiply-adds."""
+
+NO_WORSE_SEEDS = 17
+"""Fewest seeds that can show "no worse": if no seed of 17 is worse, at most a fifth of all is."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,9 @@ class QuickForm:
     Attributes:
         arms: Arms of the statements that are tested; without a record, also those whose recipes
             they use.
-        n_seeds: Number of seeds of every arm.
-        tuned: Arm → its recorded recipe; empty without a record.
+        n_seeds: Number of seeds of every arm: as many as end in about two minutes, at least
+            `LEAST_SEEDS` and at most `MOST_SEEDS`; half of those of the full form without a record.
+        tuned: Arm → its recorded recipe; empty without a current record.
     """
 
     arms: tuple[Arm, ...]
@@ -50,21 +47,19 @@ class QuickForm:
     tuned: Mapping[str, Tuned]
 
     @staticmethod
-    def of(claim: Claim, record: Evidence | None, *, whole: bool = False) -> QuickForm:
-        """Return the quick form of a claim.
-
-        Without a current record all statements are tested, with half of the seeds of the full form,
-        at least `LEAST_SEEDS` and at most `MOST_SEEDS`.
-
-        Args:
-            claim: The claim.
-            record: Its record, which plans the form.
-            whole: Whether all statements are tested, even if one that failed would do.
-        """
+    def of(claim: Claim, record: Evidence | None) -> QuickForm:
+        """Return the quick form of a claim with its record, if there is one."""
         if record is None or not record.current:
-            n_seeds = max(LEAST_SEEDS, min(MOST_SEEDS, claim.n_seeds // 2))
-            return QuickForm(claim.judged_arms, n_seeds, {})
-        return _planned(record, whole)
+            return QuickForm(claim.judged_arms, _within(claim.n_seeds // 2), {})
+        choices = [claim.compared_arms]
+        if record.judgement.verdict is Verdict.FAILED:
+            findings = record.own_findings.items()
+            failed = [s for s, finding in findings if finding.verdict is Verdict.FAILED]
+            choices = [claim.arms_of([statement]) for statement in failed] or choices
+        arms = min(choices, key=_work)
+        tuned = {arm.name: record.tuned[arm.name] for arm in arms if arm.name in record.tuned}
+        in_time = int(TWO_MINUTES / _work(arms))
+        return QuickForm(arms, _within(min(claim.n_seeds, in_time)), tuned)
 
     @property
     def untuned(self) -> bool:
@@ -77,35 +72,11 @@ class QuickForm:
         return comparing_trials(self.arms, recipes, self.n_seeds, first_seed)
 
 
-@lru_cache(maxsize=256)
-def _planned(record: Evidence, whole: bool) -> QuickForm:
-    """Return the cheapest form that is likely to decide, or the one that is the most likely to."""
-    claim = record.claim
-    choices = [claim.compared_arms]
-    if record.judgement.verdict is Verdict.FAILED and not whole:
-        findings = record.own_findings.items()
-        failed = [s for s, finding in findings if finding.verdict is Verdict.FAILED]
-        choices = [claim.arms_of([statement]) for statement in failed] or choices
-    plans = [(arms, *_seeds_for(record, arms)) for arms in choices]
-
-    def cost(plan: tuple[tuple[Arm, ...], int, float]) -> tuple[float, float]:
-        arms, n_seeds, probability = plan
-        experiments = [arm.experiment for arm in arms]
-        work = n_seeds * sum(work_of(e, e.sharing[0]) for e in experiments)
-        return (0.0, work) if probability >= LIKELY else (1.0, -probability)
-
-    arms, n_seeds, _ = min(plans, key=cost)
-    tuned = {arm.name: record.tuned[arm.name] for arm in arms if arm.name in record.tuned}
-    return QuickForm(arms, n_seeds, tuned)
+def _work(arms: tuple[Arm, ...]) -> float:
+    """Return the work of one seed of every arm."""
+    experiments = [arm.experiment for arm in arms]
+    return sum(work_of(experiment, experiment.sharing[0]) for experiment in experiments)
 
 
-def _seeds_for(record: Evidence, arms: Sequence[Arm]) -> tuple[int, float]:
-    """Return the number of seeds of some arms, and the probability that they decide."""
-    names = {arm.name for arm in arms}
-    statements = [s for s in record.claim.statements if names.issuperset(s.arms)]
-    pilot = pilot_of(record, statements)
-    sizes = sorted({min(size, record.claim.n_seeds) for size in SIZES})
-    probabilities = {size: power(pilot, size) for size in sizes}
-    likely = [size for size in sizes if probabilities[size] >= LIKELY]
-    n_seeds = likely[0] if likely else sizes[-1]
-    return n_seeds, probabilities[n_seeds]
+def _within(n_seeds: int) -> int:
+    return max(LEAST_SEEDS, min(MOST_SEEDS, n_seeds))

@@ -110,5 +110,4 @@ def _show_undecided(undecided: Sequence[ClaimInWords], choice: QuestionChoice) -
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
                 key=f"open_new_{words.claim.id}",
-                help=words.outlook,
             )

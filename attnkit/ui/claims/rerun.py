@@ -116,7 +116,7 @@ class ClaimReruns:
     ) -> None:
         """Train a claim on new seeds, and stop the run that trained for this visitor before."""
         self.stop()
-        form = QuickForm.of(claim, shipped, whole=True)
+        form = QuickForm.of(claim, shipped)
         trials = form.trials(fresh_seed(form.n_seeds))
         experiments = [trial.experiment for trial in trials]
         rerun = ClaimRerun(claim, form, trials, guess, experiments=experiments, watcher=watcher)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
-from attnkit.evidence.quick import QuickForm
+from attnkit.evidence.quick import NO_WORSE_SEEDS, QuickForm
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import Table, finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
@@ -54,7 +54,7 @@ def claim_rerun_area(
     """
     st.subheader(tr("Predict, then run it now"), anchor=False)
     try:
-        QuickForm.of(words.claim, words.evidence, whole=True).trials(0)
+        QuickForm.of(words.claim, words.evidence).trials(0)
     except InvalidExperiment as error:  # a claim of a plugin may be wrong
         reason = tr("This claim cannot be run: {reason}.", reason=tr(message_of(error)))
         st.error(plain(reason), icon=":material/error:")
@@ -172,7 +172,7 @@ def _status_line(words: ClaimInWords, reruns: ClaimReruns) -> str:
 
 def _plan_text(claim: Claim, record: Evidence | None) -> str:
     """Return what pressing the button trains, and how long it takes."""
-    form = QuickForm.of(claim, record, whole=True)
+    form = QuickForm.of(claim, record)
     experiments = [trial.experiment for trial in form.trials(0)]
     n_runs = sum(experiment.n_runs for experiment in experiments)
     if form.untuned:
@@ -182,12 +182,16 @@ def _plan_text(claim: Claim, record: Evidence | None) -> str:
             n_models=n_runs,
             n_seeds=form.n_seeds,
         )
-    return tr(
+    plan = tr(
         "Trains {n_models} models on {n_seeds} new seeds. That takes {time}.",
         n_models=n_runs,
         n_seeds=form.n_seeds,
         time=training_time(*experiments, reuse=False),
     )
+    shows = tr("They can show a difference, or that at most a fifth of all seeds is worse.")
+    if form.n_seeds < NO_WORSE_SEEDS:
+        shows = tr("So few seeds can show a difference, but not that there is none.")
+    return f"{plan} {shows}"
 
 
 def _show_outcome(rerun: ClaimRerun, words: ClaimInWords, reason: str) -> None:

@@ -177,7 +177,6 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
                 on_click=choice.open_claim,
                 args=(words.claim.id,),
                 key=f"open_{words.claim.id}",
-                help=words.outlook or None,
             )
 
 
@@ -289,7 +288,7 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
         )
     if evidence is None or hidden:
         show_source(words)
-    n_seeds = QuickForm.of(claim, evidence, whole=True).n_seeds
+    n_seeds = QuickForm.of(claim, evidence).n_seeds
     question = tr("What will {n} new seeds say about this claim?", n=n_seeds)
     with beside_run(words, question, BETS, words.reason):
         if evidence is None:
@@ -308,7 +307,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     """Draw the finding on a claim, its verdict and reason, the figure, and all details."""
     with st.container(key="conclusion"):
         st.markdown(plain(words.found))
-    st.markdown(" ".join([_verdict_line(words), plain(words.reason), words.outlook]).rstrip())
+    st.markdown(f"{_verdict_line(words)} {plain(words.reason)}".rstrip())
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
