@@ -99,6 +99,15 @@ def wait_for_step(page, least):
     return page.evaluate(SHOWN_STEP)
 
 
+def step_at_rest(page):
+    """Wait until the step of the line of progress stays as it is for a second, and return it."""
+    before, now = -1, page.evaluate(SHOWN_STEP)
+    while now != before:
+        page.wait_for_timeout(1000)
+        before, now = now, page.evaluate(SHOWN_STEP)
+    return now
+
+
 def wait_for_draws(page, more):
     """Wait until the board is drawn `more` times."""
     page.wait_for_function(
@@ -160,7 +169,7 @@ def test_a_newcomer_trains_pauses_steps_reloads_and_stops(page, address):
     expect(train).to_have_text(re.compile("Resume"))
     expect(train).to_be_focused()
     expect(page.locator(PROGRESS)).to_contain_text("Paused")
-    held = page.evaluate(SHOWN_STEP)
+    held = step_at_rest(page)  # steps that were under way when the button was pressed
     press(page, "step")
     assert wait_for_step(page, held + 1) == held - held % 10 + 10
     press(page, "train")
