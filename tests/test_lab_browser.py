@@ -132,7 +132,7 @@ def all_in_view(page, window):
     faults = f"({FAULTS})({{measuresInView: true}})"
     resize(page, window)
     with contextlib.suppress(OutOfTime):  # the board follows the page above
-        page.wait_for_function(f"{faults}.length === 0", polling=500, timeout=5000)
+        page.wait_for_function(f"{faults}.length === 0", polling=500, timeout=20_000)
     assert page.evaluate(faults) == []
     return boxes(page)
 
@@ -213,8 +213,11 @@ def test_a_newcomer_looks_inside_and_finds_everything_again(page, address):
 def test_the_finished_example_is_in_one_view(lab):
     """On the smallest laptop, in light and dark alike, and on projectors with larger letters."""
     window = (1280, 640)
+    resize(lab, window)
+    boxes(lab)  # a window that changes may move the sidebar
     if lab.evaluate(SIDEBAR_IS_OPEN):
         lab.evaluate(PRESS_SIDEBAR)
+        lab.wait_for_function(f"() => !({SIDEBAR_IS_OPEN})()")
     found = all_in_view(lab, window)
     lab.emulate_media(color_scheme="dark")
     assert same_boxes(found, boxes(lab))

@@ -68,8 +68,8 @@ TWO_SPACES = (
         "direction",
         held=mark(
             "With one matrix for queries and keys, Ada’s score for Cem equals Cem’s score for Ada, "
-            "so one head in one layer mixes up whom Ada reports to and who reports to her. In a "
-            "mutual relation, such as marriage, both directions are right."
+            "so one head in one layer without an MLP mixes up whom Ada reports to and who reports "
+            "to her. In a mutual relation, such as marriage, both directions are right."
         ),
         failed=_LEARNT_ANYWAY,
         undecided=_LEARNING_OPEN,
@@ -99,8 +99,8 @@ ONE_MATRIX = (
         held=_LEARNT_ANYWAY,
         failed=mark(
             "With one matrix for queries and keys, Ada’s score for Cem equals Cem’s score for Ada, "
-            "so one head did not learn who reports to whom. In a mutual relation, such as "
-            "marriage, both directions are right."
+            "so one head without an MLP did not learn who reports to whom. In a mutual relation, "
+            "such as marriage, both directions are right."
         ),
         undecided=_LEARNING_OPEN,
         statement=0,

@@ -39,10 +39,12 @@ DIRECTION = Topic(
 
 DIRECTION_ALONE = replace(
     DIRECTION,
-    yes=mark("Yes for a relation with a direction (one head, one layer)."),
-    probably_yes=mark("Probably yes for a relation with a direction (one head, one layer)."),
+    yes=mark("Yes for a relation with a direction (one head, one layer, no MLP)."),
+    probably_yes=mark(
+        "Probably yes for a relation with a direction (one head, one layer, no MLP)."
+    ),
 )
-"""What one head in one layer cannot do alone."""
+"""What one head in one layer cannot do without an MLP."""
 
 MUTUAL = Topic(
     yes=mark("Yes for a mutual relation."),
@@ -73,12 +75,12 @@ WHY = (
     Reply(
         "direction",
         held=mark(
-            "With one matrix for queries and keys, one head in one layer does not tell a relation "
-            "from its reverse."
+            "With one matrix for queries and keys, one head in one layer without an MLP does not "
+            "tell a relation from its reverse."
         ),
         probably_held=mark(
-            "With one matrix for queries and keys, one head in one layer probably does not tell a "
-            "relation from its reverse."
+            "With one matrix for queries and keys, one head in one layer without an MLP probably "
+            "does not tell a relation from its reverse."
         ),
         failed=mark(
             "One matrix for queries and keys is enough, even to tell a relation from its reverse."

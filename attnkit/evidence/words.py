@@ -54,21 +54,30 @@ class Table:
 
 
 _SIZES = (
-    *("n_entries", "n_pairs", "length", "n_layers", "n_heads", "d_head", "d_model", "d_mlp"),
-    "steps",
+    *("n_entries", "n_names", "n_pairs", "length", "n_layers", "n_heads", "d_head", "d_model"),
+    *("d_mlp", "steps", "batch_size"),
 )
 """Settings that a reader must know before taking a claim for more than it was tested for."""
+
+_MASKS = {
+    frozenset([False]): mark("no self-mask"),
+    frozenset([True]): mark("self-mask"),
+    frozenset([False, True]): mark("with and without a self-mask"),
+}
+"""What is said of the self-masks of all arms."""
 
 
 def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     """Return the tasks and sizes with which the compared arms of a claim are trained.
 
     With evidence, arms that were trained for longer to confirm an inability count, too. Heads,
-    their widths and MLPs are those of the variants; keys and values may differ in width. A size
-    that every arm lacks is left out.
+    their widths, MLPs, positions and masks are those of the variants; keys and values may differ in
+    width. That there is no MLP, no positions or no self-mask is told as well.
     """
     found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
     tasks: dict[str, None] = {}
+    positions: dict[str, None] = {}
+    masks: set[bool] = set()
     scored = {} if evidence is None else evidence.scores
     longer = [arm for arm in claim.confirmation[0] if arm.name in scored]
     for arm in (*claim.compared_arms, *longer):
@@ -82,16 +91,21 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
         }
         known, values = settings(experiment.task.name), experiment.settings()
         tasks[tr(experiment.task.title)] = None
+        positions[tr(known["positions"].label_of(sizes.positions))] = None
+        masks.add(sizes.self_mask)
         for name in _SIZES:
             if name in known:
                 numbers = found[name].setdefault(known[name].label, set())
                 numbers.update(own.get(name) or {values[name]})
-    parts = (
+    parts = [
         f"{tr(label)} {listed((in_language(f'{n:,}', n) for n in sorted(numbers)), 'or')}"
+        if numbers != {0}
+        else tr("no MLP")
         for by_label in found.values()
         for label, numbers in by_label.items()
-        if numbers != {0}
-    )
+    ]
+    parts.append(tr("positions: {schemes}", schemes=listed(positions, "or")))
+    parts.append(tr(_MASKS[frozenset(masks)]))
     return f"{'; '.join([listed(tasks), *parts])}."
 
 
