@@ -200,6 +200,12 @@ def test_a_file_with_a_wrong_field_is_refused_in_one_line(tmp_path, run):
         ("no_worse", "equal", "statements 1: got no comparison, allowed one of worse, no_worse"),
         ('["K=V", "QKV"]', '["K=V"]', "statements 1: the field 'right' is missing"),
         ('["K=V", "QKV"]', '"K=V"', "statements 1: no_worse: got 'K=V', allowed a list"),
+        (
+            '["K=V", "QKV"]',
+            '["K=V", "QVK"]',
+            "mine.toml: statements: got the arm 'QVK', allowed QKV",
+        ),
+        ('["K=V", "QKV"]', '["K=V", "QKV", "a", "b", "c"]', "statements 1: no_worse: got ["),
         ('["K=V", "QKV"]', '["K=V", "QKV"]\nwithin = 1', "the field 'within', allowed", "by"),
         ('["K=V", "QKV"]', '["K=V", "QKV"]\nmeasure = "speed"', "measure: got 'speed'"),
         ("[[statements]]", "[statements]", "statements: got", "allowed a list of tables"),

@@ -89,9 +89,9 @@ def _statement(at: str, row: dict[str, Any]) -> Statement:
         allowed = ", ".join((*KINDS, "difference"))
         raise ValueError(f"{at}got {', '.join(kinds) or 'no comparison'}, allowed one of {allowed}")
     names = row.pop(kinds[0])
-    if not isinstance(names, list):
+    if not isinstance(names, list) or len(names) > 4:
         got = shown(names, quoted=True)
-        raise ValueError(f"{at}{kinds[0]}: got {got}, allowed a list of names of arms")
+        raise ValueError(f"{at}{kinds[0]}: got {got}, allowed a list of up to four names of arms")
     given = dict(zip(("left", "right", "second_left", "second_right"), names, strict=False))
     if kinds[0] == "difference":
         statement = _checked(at, _difference, given | row)
@@ -128,6 +128,8 @@ def _checked(at: str, build: Callable[..., T], given: dict[str, Any]) -> T:
         built: T = validate(given)
     except ValidationError as error:
         problem = error.errors()[0]
+        if problem["type"] == "value_error":  # what the class itself has checked
+            raise ValueError(f"{at}{problem['ctx']['error']}") from None
         field = ".".join(map(str, problem["loc"]))
         if problem["type"].startswith("missing"):
             raise ValueError(f"{at}the field {field!r} is missing") from None

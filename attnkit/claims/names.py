@@ -27,6 +27,7 @@ _WITH_NUMBERS = (
 )
 """Parts of names with numbers in them."""
 
+# What `Arm.longer` adds to a name.
 mark("constant rate")
 mark("cosine rate")
 
