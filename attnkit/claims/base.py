@@ -203,6 +203,8 @@ class Claim(Plotted):
         followed: Multiple of its base steps for which an arm that has lost is followed.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
         family: Heading under which the claim is listed, one of `FAMILIES`.
+        conditions: Sides of the structure, see `attnkit.evidence.elsewhere`, whose values the title
+            names.
         is_new: Whether, as far as we know, nobody had tested the claim on its tasks before.
     """
 
@@ -221,6 +223,7 @@ class Claim(Plotted):
     followed: int = FOLLOWED
     reason: str = ""
     family: str = "What people ask"
+    conditions: tuple[str, ...] = ()
     is_new: bool = False
 
     def __repr__(self) -> str:

@@ -6,6 +6,8 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput, known_name, whole_number
@@ -16,6 +18,7 @@ from attnkit.foundation.plugins import PLUGINS
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
+    from attnkit.evidence.gathering import Bench
     from attnkit.evidence.record import Records
 
 QUICK_MINUTES = 10
@@ -43,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="test with few new seeds and the shipped learning rates and, of a claim that did not "
         "hold in the shipped evidence, only one of the statements that failed",
+    )
+    parser.add_argument(
+        "--elsewhere",
+        action="store_true",
+        help="train in other structures (MLP, width, layers, heads, entries, steps) with three new "
+        "seeds, and show where the claims hold; default: those that end in about six minutes each",
     )
     parser.add_argument(
         "--minutes",
@@ -85,6 +94,10 @@ def _run(arguments: argparse.Namespace) -> int:
     is_own = bool(os.environ.get(PLUGINS)) or named != arguments.claims
     if arguments.ship and (arguments.quick or arguments.list or is_own):
         raise BadInput(f"--ship: allowed without --quick, --list, files of your own and {PLUGINS}")
+    if arguments.elsewhere:
+        for name in ("quick", "list", "table", "first_seed", "minutes"):
+            if getattr(arguments, name):
+                raise BadInput(f"--{name.replace('_', '-')}: allowed without --elsewhere")
     usual_seed = NEW_SEED if arguments.quick else FIRST_SEED
     first_seed = whole_number(
         "--first-seed",
@@ -95,6 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
     minutes = _minutes(arguments)
     check_files(arguments, "json", "table")
     chosen = [CLAIMS[name] for name in dict.fromkeys(named or CLAIMS)]
+    if arguments.elsewhere:
+        return _elsewhere(arguments, chosen)
     interrupted, late = False, ""
     shipped = load_shipped()
     if arguments.list:
@@ -156,38 +171,74 @@ def _gather(
     arguments: argparse.Namespace, chosen: list[Claim], first_seed: int, minutes: float
 ) -> tuple[Records, bool]:
     """Return the records that were gathered, and whether gathering was interrupted."""
+    from attnkit.evidence.gathering import gather
+    from attnkit.evidence.record import Records, load_shipped
+
+    finished = Records()
+    with _training(arguments) as bench:
+        for evidence in gather(
+            chosen,
+            bench,
+            quick=arguments.quick,
+            first_seed=first_seed,
+            records=load_shipped(),
+            minutes=minutes,
+        ):
+            finished[evidence.claim.id] = evidence
+            verdict, seconds = evidence.judgement.verdict, evidence.seconds
+            say(f"    read alone: {verdict}, {seconds:.0f} s of training")
+        return finished, False
+    return finished, True
+
+
+def _elsewhere(arguments: argparse.Namespace, chosen: list[Claim]) -> int:
+    """Train claims in other structures, and show where they hold."""
+    from attnkit.claims import CLAIMS
+    from attnkit.evidence import elsewhere
+    from attnkit.evidence.record import load_shipped
+
+    if not arguments.claims:
+        chosen = [c for c in chosen if elsewhere.work_elsewhere(c) <= elsewhere.SIX_MINUTES]
+    found, ended = {}, False
+    with _training(arguments) as bench:
+        for number, claim in enumerate(chosen, 1):
+            bench.say(f"{number}/{len(chosen)} {claim.id}")
+            record = load_shipped().get(claim.id)
+            found[claim.id] = elsewhere.search_elsewhere(claim, record, bench)
+        ended = True
+    with Saving() as saving:
+        saving.file("--json", arguments.json, elsewhere.to_json(found))
+        if arguments.ship:
+            known = elsewhere.load_elsewhere() | found
+            saving.file("--ship", str(elsewhere.ELSEWHERE), elsewhere.to_json(known))
+        if arguments.json == SCREEN:
+            sys.stdout.write(elsewhere.to_json(found))
+        else:
+            for name, result in found.items():
+                print(elsewhere.readable(CLAIMS[name], result))
+    return 0 if ended else INTERRUPTED
+
+
+@contextmanager
+def _training(arguments: argparse.Namespace) -> Iterator[Bench]:
+    """Yield what trains claims; leave the block if training is interrupted."""
     from platformdirs import user_cache_path
 
     from attnkit import __version__
-    from attnkit.evidence.gathering import Bench, Interrupted, gather
-    from attnkit.evidence.record import Records, load_shipped
+    from attnkit.evidence.gathering import Bench, Interrupted
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device
 
     pick_device(arguments.device)
     prepare_for_training()
     folder = user_cache_path("attnkit") / "claims" / __version__
-    bench = Bench(folder, arguments.device, say, fresh=arguments.fresh)
-    finished = Records()
-    gathered = gather(
-        chosen,
-        bench,
-        quick=arguments.quick,
-        first_seed=first_seed,
-        records=load_shipped(),
-        minutes=minutes,
-    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with enough_memory(), interrupts:
-            for evidence in gathered:
-                finished[evidence.claim.id] = evidence
-                verdict, seconds = evidence.judgement.verdict, evidence.seconds
-                say(f"    read alone: {verdict}, {seconds:.0f} s of training")
+            yield Bench(folder, arguments.device, say, fresh=arguments.fresh)
     except (Interrupted, KeyboardInterrupt):  # KeyboardInterrupt: between two experiments
-        return finished, True
+        return
     except ValueError as error:
         raise BadInput(str(error)) from None
     except OSError as error:
         raise BadInput(f"{error.filename}: {error.strerror}") from None
-    return finished, False

@@ -1,0 +1,373 @@
+"""Where a claim holds: its arms are trained in other structures, one side of which differs.
+
+A record tests a claim in one structure. Here MLP, width, layers, heads, sizes of the data and
+steps are changed one at a time, with `N_SEEDS` new seeds. Every arm is trained with its recorded
+learning rate, half of it and twice of it, and counts with the best of them. The results are no
+verdicts: they show which conditions a sentence must name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from attnkit.claims import CLAIMS, Claim
+from attnkit.claims.base import Arm
+from attnkit.claims.statements import Statement
+from attnkit.evidence.stored import Number
+from attnkit.evidence.trials import Trial, comparing_trials, tuning_measure
+from attnkit.evidence.tuning import Recipe
+from attnkit.evidence.verdict import differences
+from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import settings
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.process import n_cores
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.pace import work_of
+
+if TYPE_CHECKING:
+    from attnkit.evidence.gathering import Bench
+    from attnkit.evidence.record import Evidence
+
+ELSEWHERE = Path(__file__).parent / "elsewhere.json"
+"""File of the results that ship with the package."""
+
+FIRST_SEED = 920_000
+"""First seed, which neither records nor tuning use."""
+
+N_SEEDS = 3
+"""Number of seeds."""
+
+RATES = (1.0, 0.5, 2.0)
+"""Multiples of the recorded learning rate that are tried in every structure."""
+
+SIX_MINUTES = 18_000.0
+"""Work that ends in about six minutes on two cores, in 10⁹ multiply-adds."""
+
+SIDES: dict[str, tuple[float, ...]] = {
+    "mlp": (0, 1, 4),
+    "width": (0.5, 1, 2),
+    "layers": (1, 2, 4),
+    "heads": (1, 4, 8),
+    "entries": (0.5, 1, 2),
+    "steps": (1, 4),
+}
+"""Values of every side of the structure: layers and heads are numbers, the width of the MLP is a
+multiple of the model's, and all others are multiples of what the claim has."""
+
+_SETTINGS = {
+    "mlp": ("d_mlp",),
+    "width": ("d_model", "d_head"),
+    "layers": ("n_layers",),
+    "heads": ("n_heads",),
+    "entries": ("n_entries", "n_names", "n_values", "n_pairs"),
+    "steps": ("steps",),
+}
+"""Settings of every side. Those that a variant sets for itself keep their values."""
+
+LEARNT = 0.75
+"""A variant learns if its accuracy has come so far on the way from chance to 1."""
+
+
+class Outcome(StrEnum):
+    """Outcome of a claim in one structure."""
+
+    HOLDS = mark("holds")
+    MIXED = mark("holds with some seeds")
+    FAILS = mark("does not hold")
+    OPEN = mark("no variant learns")
+
+    @property
+    def mark(self) -> str:
+        """Mark of the outcome, so that it is not told by its colour alone."""
+        return {"holds": "✓", "does not hold": "✗", "no variant learns": "–"}.get(self, "~")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One structure, and what the arms of a claim did in it.
+
+    Attributes:
+        side: The side that was changed, one of `SIDES`.
+        value: Its value.
+        is_own: Whether this is the structure of the claim.
+        outcome: The outcome for the claim.
+        holding: For every statement of the claim, the number of seeds with which it holds.
+        values: Arm → its value of the measure of the first statement, the median of the seeds, or
+            the mean if means are compared; without arms that are not read by this measure.
+        rates: Arm → the best multiple of its recorded learning rate.
+        learns: Whether any arm learns the task, see `LEARNT`; on text always.
+    """
+
+    side: str
+    value: float
+    is_own: bool
+    outcome: Outcome
+    holding: tuple[int, ...]
+    values: Mapping[str, Number]
+    rates: Mapping[str, float]
+    learns: bool
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A claim in other structures.
+
+    Attributes:
+        hash: Hash of the claim when it was measured.
+        seconds: Seconds of training.
+        places: The structures, side by side in the order of `SIDES`.
+    """
+
+    hash: str
+    seconds: float
+    places: tuple[Place, ...]
+
+
+_RESULTS = TypeAdapter(dict[str, Elsewhere])
+
+
+def shown_arms(claim: Claim) -> tuple[Arm, ...]:
+    """Return the compared arms, and QKV beside them if the claim has it."""
+    compared = claim.compared_arms
+    return tuple(arm for arm in claim.arms if arm in compared or arm.variant == "QKV")
+
+
+def structures(claim: Claim) -> dict[tuple[str, float], tuple[Arm, ...]]:
+    """Return (side, value) → the arms with it.
+
+    A side is left out if the claim compares it, or if the task has no such setting; a value, if the
+    arms cannot be trained with it.
+    """
+    found = {}
+    for side, values in SIDES.items():
+        if not _is_free(claim, side):
+            continue
+        for value in values:
+            arms = tuple(_changed(arm, side, value) for arm in shown_arms(claim))
+            if _is_possible(arms):
+                found[side, value] = arms
+    return found
+
+
+def _is_free(claim: Claim, side: str) -> bool:
+    """Return whether a side can be changed without changing what the claim compares."""
+    known = {arm.name: settings(arm.experiment.task.name) for arm in shown_arms(claim)}
+    names = _SETTINGS[side]
+    if not all(any(name in one for name in names) for one in known.values()):
+        return False
+    if side in ("width", "entries", "steps"):
+        return True
+    (name,) = names
+    values = {arm.name: arm.experiment.settings()[name] for arm in shown_arms(claim)}
+    alike = all(len({values[arm] for arm in one.arms}) == 1 for one in claim.statements)
+    return alike and not any(f" {name}=" in arm.variant for arm in claim.compared_arms)
+
+
+def _changed(arm: Arm, side: str, value: float) -> Arm:
+    """Return an arm with a side of its structure changed."""
+    own = Experiment(**{**arm.settings, "n_seeds": 1}).settings()
+    factors = {name: own[name] for name in _SETTINGS[side] if name in own}
+    if side == "mlp":
+        factors = {"d_mlp": own["d_model"]}
+    elif side in ("layers", "heads"):
+        factors = dict.fromkeys(factors, 1)
+    changes = {name: int(value * factor) for name, factor in factors.items()}
+    different = {name: number for name, number in changes.items() if number != own[name]}
+    return replace(arm, settings={**arm.settings, **different}) if different else arm
+
+
+def _is_possible(arms: Sequence[Arm]) -> bool:
+    """Return whether the settings of arms are valid and small enough."""
+    try:
+        for arm in arms:
+            _ = arm.experiment
+    except InvalidExperiment:
+        return False
+    return True
+
+
+def trials_of(arms: Sequence[Arm], recipes: Mapping[str, Recipe]) -> list[Trial]:
+    """Return the trials of arms in one structure, each with the multiples of its learning rate."""
+    tried = {f"{arm.name} ×{times:g}": (arm, times) for arm in arms for times in RATES}
+    return comparing_trials(
+        [replace(arm, name=name, most_seeds=None) for name, (arm, _) in tried.items()],
+        {
+            name: Recipe(recipes[arm.name].rate * times, recipes[arm.name].schedule)
+            for name, (arm, times) in tried.items()
+        },
+        N_SEEDS,
+        FIRST_SEED,
+    )
+
+
+def recipes_of(claim: Claim, record: Evidence | None) -> dict[str, Recipe]:
+    """Return arm → its recorded recipe, or the learning rate of its task."""
+    known = {} if record is None else record.tuned
+    return {
+        arm.name: known[arm.name].recipe
+        if arm.name in known
+        else Recipe(arm.experiment.training.learning_rate)
+        for arm in shown_arms(claim)
+    }
+
+
+def work_elsewhere(claim: Claim) -> float:
+    """Return the work of one core for all structures of a claim, see `training_work`."""
+    own = shown_arms(claim)
+    changed = [arms for arms in structures(claim).values() if arms != own]
+    experiments = [arm.experiment for arms in (own, *changed) for arm in arms]
+    work = sum(work_of(one, one.sharing[0]) for one in experiments)
+    return len(RATES) * N_SEEDS * work / n_cores()
+
+
+def search_elsewhere(claim: Claim, record: Evidence | None, bench: Bench) -> Elsewhere:
+    """Train a claim in other structures.
+
+    Raises:
+        Interrupted: If training was interrupted.
+    """
+    seconds, recipes, own = bench.seconds, recipes_of(claim, record), shown_arms(claim)
+    places: list[Place] = []
+    for (side, value), arms in structures(claim).items():
+        known = [place for place in places if place.is_own] if arms == own else []
+        place = known[0] if known else _place(claim, arms, trials_of(arms, recipes), bench)
+        places.append(replace(place, side=side, value=value, is_own=arms == own))
+        if not known:
+            bench.say(f"    {side} {value:g}: {place.outcome}")
+    if any(place.learns for place in places if place.is_own):
+        places = [p if p.learns else replace(p, outcome=Outcome.OPEN) for p in places]
+    return Elsewhere(claim.hash, round(bench.seconds - seconds, 1), tuple(places))
+
+
+def _place(claim: Claim, arms: Sequence[Arm], trials: Sequence[Trial], bench: Bench) -> Place:
+    """Train arms in a structure, and return what they did, each at the best of its rates."""
+    measured = [bench.measure(trial) for trial in trials]
+    found = {name: one.scores for cells in measured for (name, _), one in cells.items()}
+    scores: dict[str, Mapping[str, np.ndarray]] = {}
+    rates: dict[str, float] = {}
+    for arm in sorted(arms, key=lambda arm: bool(arm.recipe_of)):
+        goodness = {times: _goodness(arm, found[f"{arm.name} ×{times:g}"]) for times in RATES}
+        best = max(RATES, key=goodness.__getitem__)  # the first one, the recorded, among equals
+        rates[arm.name] = rates.get(arm.recipe_of, best)
+        scores[arm.name] = found[f"{arm.name} ×{rates[arm.name]:g}"]
+    read = {
+        statement: {
+            name: scores[name][statement.measure][_row(statement, scores[name])]
+            for name in (arm.name for arm in arms)
+        }
+        for statement in claim.statements
+    }
+    differing = [differences(statement, by_arm) for statement, by_arm in read.items()]
+    holding = tuple(
+        int(((statement.low < values) & (values < statement.high)).sum())
+        for statement, values in zip(read, differing, strict=True)
+    )
+    average = np.mean if claim.statements[0].measured.compares_means else np.median
+    values = {name: float(average(one)) for name, one in read[claim.statements[0]].items()}
+    return Place("", 1, False, _outcome(holding), holding, values, rates, _learns(arms, scores))
+
+
+def _row(statement: Statement, scores: Mapping[str, np.ndarray]) -> int:
+    """Return the row of the scores of an arm at which a statement reads it."""
+    return min(statement.at.bit_length(), len(scores[statement.measure])) - 1
+
+
+def _learns(arms: Sequence[Arm], scores: Mapping[str, Mapping[str, np.ndarray]]) -> bool:
+    """Return whether any arm learns its task; on text, where there is no such limit, always."""
+    if any(tuning_measure(arm) == "loss" for arm in arms):
+        return True
+    return any(
+        scores[arm.name]["accuracy"][-1].mean() >= chance + LEARNT * (1 - chance)
+        for arm in arms
+        for chance in [arm.experiment.task.chance]
+    )
+
+
+def _goodness(arm: Arm, scores: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    """Return how good the runs of an arm are at the last step, and how fast they learn."""
+    by = tuning_measure(arm)
+    mean = float(scores[by][-1].mean())
+    if by == "loss":
+        return -math.inf if math.isnan(mean) else -mean, 0.0
+    steps = float(scores["steps_to_solve"][-1].mean())
+    return (0.0, -math.inf) if math.isnan(mean + steps) else (round(mean, 2), -steps)
+
+
+def _outcome(holding: Sequence[int]) -> Outcome:
+    if min(holding) == N_SEEDS:
+        return Outcome.HOLDS
+    return Outcome.FAILS if min(holding) == 0 else Outcome.MIXED
+
+
+TITLES = {
+    "mlp": mark("MLP"),
+    # Translators: of the model and its heads.
+    "width": mark("Width"),
+    "layers": mark("Layers"),
+    "heads": mark("Heads"),
+    "entries": mark("Entries"),
+    "steps": mark("Steps"),
+}
+"""Names of the sides on screen."""
+
+
+def value_in_words(place: Place) -> str:
+    """Return the value of the side of a structure."""
+    if place.side in ("layers", "heads"):
+        return f"{place.value:g}"
+    if not place.value:
+        # Translators: without an MLP.
+        return tr("none")
+    times = {0.5: "½", 1.0: "1"}.get(place.value, f"{place.value:g}")
+    return f"{times} ×"
+
+
+def in_words(result: Elsewhere) -> str:
+    """Return where a claim holds, in a line: every side with a mark for each of its values."""
+    by_side: dict[str, list[str]] = {}
+    for place in result.places:
+        texts = by_side.setdefault(tr(TITLES[place.side]), [])
+        texts.append(f"{value_in_words(place)} {place.outcome.mark}")
+    return "; ".join(f"{side}: {', '.join(texts)}" for side, texts in by_side.items())
+
+
+def readable(claim: Claim, result: Elsewhere) -> str:
+    """Return a table of all structures, with the values of the arms, in plain text."""
+    measure = claim.statements[0].measured
+    lines = [f"{claim.id}: {claim.title} ({measure.title}, {N_SEEDS} seeds)"]
+    for place in result.places:
+        values = ", ".join(
+            f"{name} {2**value:,.0f}" if measure.unit == "doublings" else f"{name} {value:.3f}"
+            for name, value in place.values.items()
+        )
+        where = f"{TITLES[place.side]} {value_in_words(place)}"
+        lines.append(f"  {where:30} {place.outcome.mark} {place.outcome:22} {values}")
+    return "\n".join(lines)
+
+
+def to_json(results: Mapping[str, Elsewhere]) -> str:
+    """Return results by the ids of their claims as JSON, one claim per line."""
+    data = _RESULTS.dump_python(dict(results), mode="json")
+    lines = [f"{json.dumps(name)}: {json.dumps(one)}" for name, one in data.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+@cache
+def load_elsewhere() -> dict[str, Elsewhere]:
+    """Return the shipped results by the ids of their claims, as far as these are the same."""
+    found = _RESULTS.validate_json(ELSEWHERE.read_bytes()) if ELSEWHERE.is_file() else {}
+    return {
+        name: found[name]
+        for name, claim in CLAIMS.items()
+        if name in found and found[name].hash == claim.hash
+    }
