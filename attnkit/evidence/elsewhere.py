@@ -2,8 +2,9 @@
 
 A record tests a claim in one structure. Here MLP, width, layers, heads, sizes of the data and
 steps are changed one at a time, with `N_SEEDS` new seeds. Every arm is trained with its recorded
-learning rate, half of it and twice of it, and counts with the best of them. The results are no
-verdicts: they show which conditions a sentence must name.
+learning rate and, unless all seeds solve the task with it, with half of it and twice of it; it
+counts with the best of them. The results are no verdicts: they show which conditions a sentence
+must name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pydantic import TypeAdapter
 
 from attnkit.claims import CLAIMS, Claim
 from attnkit.claims.base import Arm
+from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
 from attnkit.evidence.stored import Number
 from attnkit.evidence.trials import Trial, comparing_trials, tuning_measure
@@ -196,9 +198,11 @@ def _is_possible(arms: Sequence[Arm]) -> bool:
     return True
 
 
-def trials_of(arms: Sequence[Arm], recipes: Mapping[str, Recipe]) -> list[Trial]:
-    """Return the trials of arms in one structure, each with the multiples of its learning rate."""
-    tried = {f"{arm.name} ×{times:g}": (arm, times) for arm in arms for times in RATES}
+def trials_of(
+    arms: Sequence[Arm], recipes: Mapping[str, Recipe], rates: Sequence[float] = RATES
+) -> list[Trial]:
+    """Return the trials of arms in one structure, each with multiples of its learning rate."""
+    tried = {f"{arm.name} ×{times:g}": (arm, times) for arm in arms for times in rates}
     return comparing_trials(
         [replace(arm, name=name, most_seeds=None) for name, (arm, _) in tried.items()],
         {
@@ -240,7 +244,7 @@ def search_elsewhere(claim: Claim, record: Evidence | None, bench: Bench) -> Els
     places: list[Place] = []
     for (side, value), arms in structures(claim).items():
         known = [place for place in places if place.is_own] if arms == own else []
-        place = known[0] if known else _place(claim, arms, trials_of(arms, recipes), bench)
+        place = known[0] if known else _place(claim, arms, recipes, bench)
         places.append(replace(place, side=side, value=value, is_own=arms == own))
         if not known:
             bench.say(f"    {side} {value:g}: {place.outcome}")
@@ -249,15 +253,24 @@ def search_elsewhere(claim: Claim, record: Evidence | None, bench: Bench) -> Els
     return Elsewhere(claim.hash, round(bench.seconds - seconds, 1), tuple(places))
 
 
-def _place(claim: Claim, arms: Sequence[Arm], trials: Sequence[Trial], bench: Bench) -> Place:
+def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], bench: Bench) -> Place:
     """Train arms in a structure, and return what they did, each at the best of its rates."""
-    measured = [bench.measure(trial) for trial in trials]
-    found = {name: one.scores for cells in measured for (name, _), one in cells.items()}
+
+    def measured(
+        some: Sequence[Arm], rates: Sequence[float]
+    ) -> dict[str, Mapping[str, np.ndarray]]:
+        trials = map(bench.measure, trials_of(some, recipes, rates))
+        return {name: one.scores for cells in trials for (name, _), one in cells.items()}
+
+    found = measured(arms, RATES[:1])
+    others = [arm for arm in arms if not _is_best(claim, found[f"{arm.name} ×1"])]
+    found |= measured(others, RATES[1:])
     scores: dict[str, Mapping[str, np.ndarray]] = {}
     rates: dict[str, float] = {}
     for arm in sorted(arms, key=lambda arm: bool(arm.recipe_of)):
-        goodness = {times: _goodness(arm, found[f"{arm.name} ×{times:g}"]) for times in RATES}
-        best = max(RATES, key=goodness.__getitem__)  # the first one, the recorded, among equals
+        tried = RATES if arm in others else RATES[:1]
+        goodness = {times: _goodness(arm, found[f"{arm.name} ×{times:g}"]) for times in tried}
+        best = max(tried, key=goodness.__getitem__)  # the first one, the recorded, among equals
         rates[arm.name] = rates.get(arm.recipe_of, best)
         scores[arm.name] = found[f"{arm.name} ×{rates[arm.name]:g}"]
     read = {
@@ -275,6 +288,15 @@ def _place(claim: Claim, arms: Sequence[Arm], trials: Sequence[Trial], bench: Be
     average = np.mean if claim.statements[0].measured.compares_means else np.median
     values = {name: float(average(one)) for name, one in read[claim.statements[0]].items()}
     return Place("", 1, False, _outcome(holding), holding, values, rates, _learns(arms, scores))
+
+
+def _is_best(claim: Claim, scores: Mapping[str, np.ndarray]) -> bool:
+    """Return whether an arm solves its task with all seeds, so that no rate can be better."""
+    if any(statement.measured.unit != "points" for statement in claim.statements):
+        return False
+    first = min(statement.at for statement in claim.statements)
+    accuracy = scores["accuracy"]
+    return bool((accuracy[min(first.bit_length(), len(accuracy)) - 1] >= SOLVED).all())
 
 
 def _row(statement: Statement, scores: Mapping[str, np.ndarray]) -> int:

@@ -189,8 +189,8 @@ register(
     "Thin keys",
     "QKV d_k=d/2",
     mark(
-        "Queries and keys have half the width of values. The source says that about log₂ N "
-        "dimensions select one of N tokens."
+        "Queries and keys have half the width of values. The source observed that about "
+        "log₂ N dimensions select one of N tokens."
     ),
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,

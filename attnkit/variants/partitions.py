@@ -98,7 +98,8 @@ register(
     mark(
         "Queries are the token itself: with one head, W_K alone can be W_K W_Qᵀ. The source proves "
         "for models without norms that one of the three matrices is redundant, and reports that "
-        "models of the size of GPT-3 small do as well without W_Q."
+        "models of the size of GPT-3 small do as well without W_Q, with adjusted scaling of the "
+        "scores and weight decay."
     ),
     f"reported: {_KARBEVSKI}",
     IDENTITIES,
