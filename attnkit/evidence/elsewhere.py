@@ -263,15 +263,16 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
         return {name: one.scores for cells in trials for (name, _), one in cells.items()}
 
     found = measured(arms, RATES[:1])
-    others = [arm for arm in arms if not _is_best(claim, found[f"{arm.name} ×1"])]
+    best = {arm.name: _is_best(claim, found[f"{arm.name} ×1"]) for arm in arms}
+    others = [arm for arm in arms if not (best[arm.name] and best[arm.recipe_of or arm.name])]
     found |= measured(others, RATES[1:])
     scores: dict[str, Mapping[str, np.ndarray]] = {}
     rates: dict[str, float] = {}
     for arm in sorted(arms, key=lambda arm: bool(arm.recipe_of)):
         tried = RATES if arm in others else RATES[:1]
         goodness = {times: _goodness(arm, found[f"{arm.name} ×{times:g}"]) for times in tried}
-        best = max(tried, key=goodness.__getitem__)  # the first one, the recorded, among equals
-        rates[arm.name] = rates.get(arm.recipe_of, best)
+        own_best = max(tried, key=goodness.__getitem__)  # the recorded one among equals
+        rates[arm.name] = rates.get(arm.recipe_of, own_best)
         scores[arm.name] = found[f"{arm.name} ×{rates[arm.name]:g}"]
     read = {
         statement: {
