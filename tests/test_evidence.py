@@ -25,8 +25,14 @@ from attnkit.evidence.presentation import (
     score_in_words,
 )
 from attnkit.evidence.provenance import seen_in_words
-from attnkit.evidence.question import Answer, Numbers, Reply, Topic
-from attnkit.evidence.questions import QUESTIONS, WHY, answers_in_markdown
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    WHY,
+    Answer,
+    Numbers,
+    Sentence,
+    answers_in_markdown,
+)
 from attnkit.evidence.record import Curve, Records, load_shipped
 from attnkit.evidence.tuning import Tuned
 from attnkit.evidence.values import values_in_words
@@ -498,15 +504,15 @@ def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_
     """A statement is only probable where it does not stand at Holm's strictest level."""
     claim = claim_of(worse("Q=K", "QKV"), no_worse("K=V", "QKV"), n_seeds=40)
     record = made_up(claim, MadeUp(**{"QKV": 1.0, **accuracy}))
-    begin = ("Yes", "Probably yes", "No", "Probably not", "Not decided")
+    begin = ("{Yes|Probably yes}", "{No|Probably not}", "Not decided")
     replies = tuple(
-        Topic(*(f"{one} for {what}." for one in begin)).reply(claim.id, "yes", at)
+        Sentence(claim.id, *(f"{one} for {what}." for one in begin), statement=at)
         for at, what in enumerate("ab")
     )
     records = Records({claim.id: record} | {f"other {n}": record for n in range(1, n_together)})
     assert Answer(replace(QUESTIONS["value"], conclusion=replies), records).conclusion == told
     records.verdicts = {claim.id: UNDECIDED}
-    sentence = Reply(claim.id, "Yes.", "No.", "Open.", None)
+    sentence = Sentence(claim.id, "Yes.", "No.", "Open.")
     assert sentence.verdict_alone(record) is record.judgement.verdict
     assert sentence.text(sentence.verdict_together(records)) == "Open."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from attnkit.evidence.presentation import claims_in_words
-from attnkit.evidence.question import Answer, Question
+from attnkit.evidence.questions import Answer, Question
 from attnkit.evidence.record import load_shipped
 from attnkit.foundation.tables import html_list
 from attnkit.notebook.style import card, paragraph
