@@ -35,7 +35,6 @@ from attnkit.evidence.questions import (
 )
 from attnkit.evidence.record import Curve, Records, load_shipped
 from attnkit.evidence.tuning import Tuned
-from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
     finding_in_words,
@@ -43,6 +42,7 @@ from attnkit.evidence.words import (
     main_statement,
     rises_in_words,
     statements_table,
+    values_in_words,
 )
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence

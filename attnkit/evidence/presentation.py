@@ -15,7 +15,6 @@ from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
 from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
     finding_in_words,
@@ -24,6 +23,7 @@ from attnkit.evidence.words import (
     main_statement,
     settings_in_words,
     tested_in_words,
+    values_in_words,
 )
 from attnkit.foundation.language import in_language, mark, tr
 from attnkit.foundation.settings import InvalidExperiment
