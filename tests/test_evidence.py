@@ -16,15 +16,15 @@ from small_claims import TINY, MadeUp, about, made_up, small_claim
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.presentation import (
     ClaimInWords,
     cache_in_words,
     claims_in_words,
     disagreement,
+    readable,
     score_in_words,
+    to_markdown,
 )
-from attnkit.evidence.provenance import seen_in_words
 from attnkit.evidence.questions import (
     QUESTIONS,
     WHY,
@@ -257,8 +257,9 @@ def test_a_prediction_that_was_changed_after_the_runs_is_named():
     claim = CLAIMS["two_roles"]
     evidence = made_up(claim, MadeUp(QKV=0.99, Q_K=0.5))
     changed = replace(claim, prediction="It holds now.")
-    assert "prediction has been changed" not in seen_in_words(claim, evidence)
-    assert "prediction has been changed" in seen_in_words(changed, replace(evidence, claim=changed))
+    assert "prediction has been changed" not in ClaimInWords(claim, evidence).seen
+    again = ClaimInWords(changed, replace(evidence, claim=changed))
+    assert "prediction has been changed" in again.seen
 
 
 def unable(claim, **options):
@@ -513,8 +514,8 @@ def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_
     assert Answer(replace(QUESTIONS["value"], conclusion=replies), records).conclusion == told
     records.verdicts = {claim.id: UNDECIDED}
     sentence = Sentence(claim.id, "Yes.", "No.", "Open.")
-    assert sentence.verdict_alone(record) is record.judgement.verdict
-    assert sentence.text(sentence.verdict_together(records)) == "Open."
+    assert sentence.verdicts(records) == (record.judgement.verdict, UNDECIDED)
+    assert sentence.text(UNDECIDED) == "Open."
 
 
 def test_numbers_are_means_over_seeds_at_multiples_of_the_steps():

@@ -10,8 +10,8 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from attnkit.training.summary import percent
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence without numbers, with one text per verdict.
+    """A sentence without numbers, with one text per verdict, in the field of the verdict's name.
 
     A text may have two forms: "{Yes|Probably yes} for a narrow head." is "Yes for a narrow head."
     or, if its verdict is only probable, "Probably yes for a narrow head."
@@ -53,43 +53,31 @@ class Sentence:
 
     def text(self, verdict: Verdict, *, is_probable: bool = False) -> str:
         """Return the marked text for a verdict."""
-        texts = {
-            Verdict.HELD: self.held,
-            Verdict.FAILED: self.failed,
-            Verdict.UNDECIDED: self.undecided,
-        }
-        text = re.sub(r"\{(.*?)\|(.*?)\}", r"\2" if is_probable else r"\1", texts[verdict])
+        form = r"\2" if is_probable else r"\1"
+        text = re.sub(r"\{(.*?)\|(.*?)\}", form, getattr(self, verdict.name.lower()))
         return joined(*(Message(one, {}) for one in paragraphs(f"{self.always}\n\n{text}")))
 
     def answer(self, alone: Verdict, together: Verdict) -> str:
         """Return the text for the verdicts on the claim, read alone and read with all others."""
         return self.text(alone, is_probable=alone not in (Verdict.UNDECIDED, together))
 
-    def is_tested(self, records: Records) -> bool:
-        """Return whether there is a record of the claim that tests its statement."""
-        if self.claim not in records or self.statement is None:
-            return self.claim in records
-        record = records[self.claim]
-        return record.claim.statements[self.statement] in record.own_findings
+    def verdicts(self, records: Records) -> tuple[Verdict, Verdict] | None:
+        """Return the verdicts if the claim is read alone, and if all claims are read together.
 
-    def verdict_alone(self, evidence: Evidence) -> Verdict:
-        """Return the verdict on the claim, or on its statement, if the evidence is read alone."""
-        if self.statement is None:
-            return evidence.judgement.verdict
-        return evidence.own_findings[evidence.claim.statements[self.statement]].verdict
-
-    def verdict_together(self, records: Records) -> Verdict:
-        """Return the verdict if all claims are read together.
-
-        A statement stands if it does so at Holm's strictest level, whatever becomes of its claim.
+        None if no record tests the claim or its statement. Read together, a statement stands if it
+        does so at Holm's strictest level, whatever becomes of its claim.
         """
+        record = records.get(self.claim)
+        if record is None:
+            return None
         if self.statement is None:
-            return records.verdicts[self.claim]
-        record = records[self.claim]
-        finding = record.own_findings[record.claim.statements[self.statement]]
+            return record.judgement.verdict, records.verdicts[self.claim]
+        finding = record.own_findings.get(record.claim.statements[self.statement])
+        if finding is None:
+            return None
         n_together = 1 if record.quick else records.n_together
         stands = min(finding.p_held, finding.p_not) <= (1 - LEVEL) / n_together
-        return finding.verdict if stands else Verdict.UNDECIDED
+        return finding.verdict, finding.verdict if stands else Verdict.UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -251,11 +239,10 @@ class Answer:
         """
         texts, answers = [], set()
         for sentence in self.question.conclusion:
-            if not sentence.is_tested(self.records):
-                continue
-            alone = sentence.verdict_alone(self.records[sentence.claim])
-            answers.add(sentence.text(alone).split()[0].strip(",:"))  # in English
-            texts.append(tr(sentence.answer(alone, sentence.verdict_together(self.records))))
+            verdicts = sentence.verdicts(self.records)
+            if verdicts is not None:
+                texts.append(tr(sentence.answer(*verdicts)))
+                answers.add(sentence.text(verdicts[0]).split()[0].strip(",:"))  # in English
         if {"Yes", "No"} <= answers:
             texts.insert(0, tr("It depends."))
         return " ".join(texts)
@@ -263,11 +250,8 @@ class Answer:
     @property
     def reason(self) -> str:
         """The reason for the answer."""
-        return " ".join(
-            tr(sentence.text(sentence.verdict_together(self.records)))
-            for sentence in self.question.reason
-            if sentence.is_tested(self.records)
-        )
+        told = ((one, one.verdicts(self.records)) for one in self.question.reason)
+        return " ".join(tr(one.text(verdicts[1])) for one, verdicts in told if verdicts)
 
     @property
     def numbers(self) -> list[str]:
@@ -282,10 +266,9 @@ class Answer:
     def missing(self) -> list[str]:
         """Ids of the claims that the answer speaks of and that have no record."""
         question = self.question
-        used = (*question.conclusion, *question.reason, *question.numbers)
-        return [
-            name for name in dict.fromkeys(one.claim for one in used) if name not in self.records
-        ]
+        used = [one.claim for one in (*question.conclusion, *question.reason)]
+        used += [one.claim for one in question.numbers]
+        return [name for name in dict.fromkeys(used) if name not in self.records]
 
     @property
     def asked(self) -> str:
@@ -304,33 +287,35 @@ def guesses(held: str, failed: str) -> dict[str, Verdict]:
     return {held: Verdict.HELD, failed: Verdict.FAILED, undecided: Verdict.UNDECIDED}
 
 
+def _sentence(key: str, texts: Mapping[str, str]) -> Sentence:
+    """Return a sentence of the file; its key is a claim and perhaps the index of a statement."""
+    claim, _, at = key.partition(" ")
+    return Sentence(claim, statement=int(at) if at else None, **texts)
+
+
 def _questions_of(file: Path) -> dict[str, Question]:
     """Return the questions of a file in TOML by their ids."""
     rows = tomllib.loads(file.read_text(encoding="utf-8"))
-    reasons: dict[str, dict[str, Any]] = {}
-    templates: dict[str, str] = {}
-    for row in rows.values():
-        reasons |= {one["claim"]: one for one in row["reason"] if len(one) > 1}
-        templates |= {claim: text for claim, text in row["numbers"].items() if text}
-    found = {}
-    for name, row in rows.items():
-        marked = {
-            key: Message(row.get(key, ""), {}) for key in ("title", "asked", "source", "guess")
-        }
-        told = [one if len(one) > 1 else reasons[one["claim"]] for one in row["reason"]]
-        found[name] = Question(
+    for kind in ("reason", "numbers"):
+        told = {key: one for row in rows.values() for key, one in row[kind].items() if one}
+        for row in rows.values():
+            row[kind] = {key: one or told[key] for key, one in row[kind].items()}
+    return {
+        name: Question(
             id=name,
-            conclusion=tuple(Sentence(**one) for one in row["conclusion"]),
-            reason=tuple(Sentence(**one) for one in told),
-            numbers=tuple(
-                Numbers(claim, text or templates[claim]) for claim, text in row["numbers"].items()
-            ),
+            title=Message(row["title"], {}),
+            asked=Message(row.get("asked", ""), {}),
+            source=Message(row.get("source", ""), {}),
+            conclusion=tuple(starmap(_sentence, row["conclusion"].items())),
+            reason=tuple(starmap(_sentence, row["reason"].items())),
+            numbers=tuple(starmap(Numbers, row["numbers"].items())),
             claims=tuple(row["claims"]),
+            guess=Message(row["guess"], {}),
             guesses=guesses(*(Message(text, {}) for text in row["guesses"])),
             sweep=row.get("sweep", ""),
-            **marked,
         )
-    return found
+        for name, row in rows.items()
+    }
 
 
 QUESTIONS = _questions_of(Path(__file__).with_suffix(".toml"))
