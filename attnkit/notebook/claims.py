@@ -10,9 +10,9 @@ import numpy as np
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
 from attnkit.claims.statements import Statement
-from attnkit.evidence.curve import Curve
 from attnkit.evidence.presentation import ClaimInWords, claims_in_words
 from attnkit.evidence.record import Evidence, load_shipped
+from attnkit.evidence.stored import Curve
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import statements_table
 from attnkit.figures.marks import band, level
