@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import get_args
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
@@ -332,15 +331,15 @@ def total_in_words(records: Records) -> str:
 
 def score_in_words(records: Records) -> str:
     """Return the numbers of predictions that came true, by what we had seen before them."""
-    parts = []
-    for seen in get_args(Seen):
-        outcomes = [words.outcome for words in claims_in_words(records) if words.claim.seen == seen]
-        if outcomes:
-            n_right = outcomes.count(Outcome.TRUE)
-            parts.append(tr(_SCORES[seen], n=n_right, all=len(outcomes)))
-    if not parts:
-        return ""
-    return tr("Predictions that came true: {numbers}.", numbers=", ".join(parts))
+    outcomes: dict[Seen, list[Outcome | None]] = {seen: [] for seen in _SCORES}
+    for words in claims_in_words(records):
+        outcomes[words.claim.seen].append(words.outcome)
+    numbers = ", ".join(
+        tr(_SCORES[seen], n=found.count(Outcome.TRUE), all=len(found))
+        for seen, found in outcomes.items()
+        if found
+    )
+    return numbers and tr("Predictions that came true: {numbers}.", numbers=numbers)
 
 
 def readable(records: Records) -> str:
@@ -389,9 +388,9 @@ def cache_in_words(claim: Claim) -> str:
     by_size: dict[tuple[int, int], list[str]] = {}
     for arm in claim.compared_arms:
         costs = arm.experiment.costs(arm.variant)
-        if costs.ready_cache is not None and costs.kv_cache is not None:
-            size = (costs.ready_cache, costs.kv_cache)
-            by_size.setdefault(size, []).append(arm_title(arm.name))
+        ready, kept = costs.ready_cache, costs.kv_cache
+        if ready is not None and kept is not None:
+            by_size.setdefault((ready, kept), []).append(arm_title(arm.name))
     if len(by_size) == 1:
         ((ready, kept),) = by_size
         return tr(_ONE_CACHE[ready == kept], ready=ready, kept=kept)

@@ -70,38 +70,33 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     their widths, MLPs, positions and masks are those of the variants; keys and values may differ in
     width. That there is no MLP, no positions or no self-mask is told as well.
     """
+    tasks, positions, masks = [], [], set()
     found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
-    tasks: dict[str, None] = {}
-    positions: dict[str, None] = {}
-    masks: set[bool] = set()
     scored = {} if evidence is None else evidence.scores
     longer = [arm for arm in claim.confirmation[0] if arm.name in scored]
     for arm in (*claim.compared_arms, *longer):
         experiment = arm.experiment
         sizes = experiment.wiring(arm.variant).sizes
+        known, values = settings(experiment.task.name), experiment.settings()
+        tasks.append(tr(experiment.task.title))
+        positions.append(tr(known["positions"].label_of(sizes.positions)))
+        masks.add(sizes.self_mask)
         own = {
             "n_heads": {sizes.n_heads},
             "d_head": {sizes.d_k, sizes.d_v},
             "d_mlp": {sizes.d_mlp},
             "steps": {arm.steps},
         }
-        known, values = settings(experiment.task.name), experiment.settings()
-        tasks[tr(experiment.task.title)] = None
-        positions[tr(known["positions"].label_of(sizes.positions))] = None
-        masks.add(sizes.self_mask)
         for name in filter(known.__contains__, _SIZES):
             numbers = found[name].setdefault(known[name].label, set())
             numbers.update(own.get(name) or {values[name]})
-    parts = [
-        f"{tr(label)} {listed((in_language(f'{n:,}', n) for n in sorted(numbers)), 'or')}"
-        if numbers != {0}
-        else tr("no MLP")
-        for by_label in found.values()
-        for label, numbers in by_label.items()
-    ]
-    parts.append(tr("positions: {schemes}", schemes=listed(positions, "or")))
+    parts = [listed(dict.fromkeys(tasks))]
+    for label, numbers in (one for by_label in found.values() for one in by_label.items()):
+        told = listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
+        parts.append(tr("no MLP") if numbers == {0} else f"{tr(label)} {told}")
+    parts.append(tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or")))
     parts.append(tr(_MASKS[frozenset(masks)]))
-    return f"{'; '.join([listed(tasks), *parts])}."
+    return f"{'; '.join(parts)}."
 
 
 def tested_in_words(statement: Statement, finding: Finding) -> str:
@@ -407,9 +402,8 @@ def followed_in_words(evidence: Evidence) -> str:
             none = _NONE_BUT_RISES if evidence.still_rises(arm.name) else _NONE
             accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
             parts.append(tr(none, **values, accuracy=accuracy))
-    if not parts:
-        return ""
-    return tr("Trained for longer, with recipes tuned for it: {arms}.", arms="; ".join(parts))
+    arms = "; ".join(parts)
+    return arms and tr("Trained for longer, with recipes tuned for it: {arms}.", arms=arms)
 
 
 _RISES = {
@@ -439,9 +433,8 @@ def rises_in_words(evidence: Evidence) -> str:
             if arm.name in evidence.scores and len(multiples(arm.up_to)) >= 3:
                 rises = _RISES[schedule, evidence.still_rises(arm.name)]
                 parts.append(tr(rises, variant=arm_title(name), steps=arm.steps))
-    if not parts:
-        return ""
-    return tr("Accuracy: {variants}.", variants="; ".join(dict.fromkeys(parts)))
+    variants = "; ".join(dict.fromkeys(parts))
+    return variants and tr("Accuracy: {variants}.", variants=variants)
 
 
 def longer_in_words(evidence: Evidence) -> str:
