@@ -8,15 +8,18 @@ import re
 import sys
 import tomllib
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
+from attnkit.claims import Verdict
 from attnkit.claims.files import SENTENCES, TEXTS, paragraphs
 from attnkit.claims.names import label_of, part_of_name
 from attnkit.claims.statements import KINDS
+from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.foundation.language import ENGLISH, LANGUAGES, Message
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +48,22 @@ def texts_of_claim(file, *_, **__):
         yield from ((1, None, str(one), comments.get(name, [])) for one in words if not one.values)
 
 
-METHODS = [("**.py", "python"), ("ui/assets/*.js", "javascript"), ("claims/*.toml", texts_of_claim)]
+def texts_of_questions(*_, **__):
+    """Yield the texts of the questions, each for every verdict, as Babel wants them."""
+    for one in (WHY, *QUESTIONS.values()):
+        texts = [one.title, one.asked, one.source, one.guess, *one.guesses]
+        texts += [numbers.template for numbers in one.numbers]
+        for sentence, pair in product((*one.conclusion, *one.reason), product(Verdict, repeat=2)):
+            texts += sentence.answer(*pair).values.values()
+        yield from ((1, None, str(text), []) for text in texts)
+
+
+METHODS = [
+    ("**.py", "python"),
+    ("ui/assets/*.js", "javascript"),
+    ("claims/*.toml", texts_of_claim),
+    ("evidence/questions.toml", texts_of_questions),
+]
 
 
 def messages_of_code():

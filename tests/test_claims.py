@@ -20,7 +20,7 @@ from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.command.outputs import marks
 from attnkit.evidence import gathering, record
-from attnkit.evidence.listing import readable, to_markdown
+from attnkit.evidence.presentation import readable, to_markdown
 from attnkit.evidence.record import Records, load_shipped
 from attnkit.experiment import memory as limits
 from attnkit.training import train

@@ -16,20 +16,25 @@ from small_claims import TINY, MadeUp, about, made_up, small_claim
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, arm
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.evidence.listing import readable, to_markdown
 from attnkit.evidence.presentation import (
     ClaimInWords,
     cache_in_words,
     claims_in_words,
     disagreement,
+    readable,
     score_in_words,
+    to_markdown,
 )
-from attnkit.evidence.provenance import seen_in_words
-from attnkit.evidence.question import Answer, Numbers, Reply, Topic
-from attnkit.evidence.questions import QUESTIONS, WHY, answers_in_markdown
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    WHY,
+    Answer,
+    Numbers,
+    Sentence,
+    answers_in_markdown,
+)
 from attnkit.evidence.record import Curve, Records, load_shipped
 from attnkit.evidence.tuning import Tuned
-from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
     finding_in_words,
@@ -37,6 +42,7 @@ from attnkit.evidence.words import (
     main_statement,
     rises_in_words,
     statements_table,
+    values_in_words,
 )
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
@@ -251,8 +257,9 @@ def test_a_prediction_that_was_changed_after_the_runs_is_named():
     claim = CLAIMS["two_roles"]
     evidence = made_up(claim, MadeUp(QKV=0.99, Q_K=0.5))
     changed = replace(claim, prediction="It holds now.")
-    assert "prediction has been changed" not in seen_in_words(claim, evidence)
-    assert "prediction has been changed" in seen_in_words(changed, replace(evidence, claim=changed))
+    assert "prediction has been changed" not in ClaimInWords(claim, evidence).seen
+    again = ClaimInWords(changed, replace(evidence, claim=changed))
+    assert "prediction has been changed" in again.seen
 
 
 def unable(claim, **options):
@@ -498,17 +505,17 @@ def test_an_answer_follows_from_statements_and_the_number_of_claims(accuracy, n_
     """A statement is only probable where it does not stand at Holm's strictest level."""
     claim = claim_of(worse("Q=K", "QKV"), no_worse("K=V", "QKV"), n_seeds=40)
     record = made_up(claim, MadeUp(**{"QKV": 1.0, **accuracy}))
-    begin = ("Yes", "Probably yes", "No", "Probably not", "Not decided")
+    begin = ("{Yes|Probably yes}", "{No|Probably not}", "Not decided")
     replies = tuple(
-        Topic(*(f"{one} for {what}." for one in begin)).reply(claim.id, "yes", at)
+        Sentence(claim.id, *(f"{one} for {what}." for one in begin), statement=at)
         for at, what in enumerate("ab")
     )
     records = Records({claim.id: record} | {f"other {n}": record for n in range(1, n_together)})
     assert Answer(replace(QUESTIONS["value"], conclusion=replies), records).conclusion == told
     records.verdicts = {claim.id: UNDECIDED}
-    sentence = Reply(claim.id, "Yes.", "No.", "Open.", None)
-    assert sentence.verdict_alone(record) is record.judgement.verdict
-    assert sentence.text(sentence.verdict_together(records)) == "Open."
+    sentence = Sentence(claim.id, "Yes.", "No.", "Open.")
+    assert sentence.verdicts(records) == (record.judgement.verdict, UNDECIDED)
+    assert sentence.text(UNDECIDED) == "Open."
 
 
 def test_numbers_are_means_over_seeds_at_multiples_of_the_steps():

@@ -17,12 +17,11 @@ from attnkit.claims.base import FOLLOWED, LONGEST, arm
 from attnkit.claims.measures import measured
 from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence import gathering, record
-from attnkit.evidence.curve import Curve
 from attnkit.evidence.gathering import Bench, gather, tune
 from attnkit.evidence.presentation import ClaimInWords
 from attnkit.evidence.quick import MOST_SEEDS, TWO_MINUTES, QuickForm
 from attnkit.evidence.record import Evidence, Records, load_shipped, rivals_of
-from attnkit.evidence.stored import plain
+from attnkit.evidence.stored import Curve, plain
 from attnkit.evidence.trials import FIRST_SEED, comparing_trials
 from attnkit.evidence.tuning import FINALISTS, SHORTENED, TUNING_SEEDS
 from attnkit.evidence.verdict import RULE_HASH

@@ -17,8 +17,7 @@ from trained_runs import trained
 
 import attnkit as ak
 from attnkit.claims import CLAIMS
-from attnkit.evidence.question import Answer
-from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.questions import QUESTIONS, Answer
 from attnkit.evidence.record import load_shipped
 from attnkit.examples import load_example
 from attnkit.figures.panels import Figure

@@ -18,8 +18,7 @@ from attnkit.evidence.presentation import (
     score_in_words,
     total_in_words,
 )
-from attnkit.evidence.question import Answer
-from attnkit.evidence.questions import QUESTIONS, WHY
+from attnkit.evidence.questions import QUESTIONS, WHY, Answer
 from attnkit.evidence.quick import NEW_SEED
 from attnkit.evidence.record import Records
 from attnkit.evidence.words import rises_in_words

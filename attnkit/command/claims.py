@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
-    from attnkit.evidence.listing import readable, to_markdown
+    from attnkit.evidence.presentation import readable, to_markdown
     from attnkit.evidence.questions import answers_in_markdown
     from attnkit.evidence.quick import NEW_SEED
     from attnkit.evidence.record import SHIPPED, Records, load_shipped

@@ -18,10 +18,9 @@ from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
-from attnkit.evidence.curve import Curve
 from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, FirstRun, rivals_of
-from attnkit.evidence.stored import Array
+from attnkit.evidence.stored import Array, Curve
 from attnkit.evidence.trials import (
     FIRST_SEED,
     Trial,

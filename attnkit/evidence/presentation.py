@@ -1,7 +1,7 @@
-"""Presentation of a claim: the sentences, cells and tables that pages and notebooks lay out.
+"""Presentation of claims: the sentences, cells and tables that pages and notebooks lay out.
 
-The Questions page, cards in notebooks, the report and the tables of `attnkit.evidence.listing` take
-their texts from here. Texts are plain, without Markdown or HTML, and in the reader's language.
+The Questions page, cards in notebooks, the command line and docs/claims.md take their texts from
+here. Texts are in the reader's language and plain; only `to_markdown` writes Markdown.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import get_args
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
-from attnkit.evidence.provenance import made_in_words, seen_in_words
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.values import values_in_words
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
     finding_in_words,
@@ -24,9 +21,11 @@ from attnkit.evidence.words import (
     main_statement,
     settings_in_words,
     tested_in_words,
+    values_in_words,
 )
 from attnkit.foundation.language import in_language, mark, tr
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.tables import markdown_table
 from attnkit.foundation.words import listed
 
 
@@ -77,6 +76,33 @@ _SEEN: dict[Seen, str] = {
 }
 """Cells by what we had seen."""
 
+_SEEN_BEFORE: dict[Seen, str] = {
+    "nothing": mark("When it was written, we had seen nothing of this comparison."),
+    "a prototype": mark("When it was written, we had seen a prototype of this comparison."),
+    "an earlier run": mark("When it was written, we had seen an earlier run of this comparison."),
+}
+
+_CHANGED = {
+    "the rule": mark("The rule has been changed since the first run began."),
+    "the prediction": mark("The prediction has been changed since the first run began."),
+    "the rule and the prediction": mark(
+        "The rule and the prediction have been changed since the first run began."
+    ),
+    "": mark("Neither the prediction nor the rule has been changed since."),
+}
+"""Sentences by the value of `Evidence.changed`."""
+
+_SEEDS = mark("{n} seeds, from {first} to {last}.")
+_QUICK_SEEDS = mark("{n} seeds, from {first} to {last}, quick form.")
+
+_ONE_CACHE = {
+    True: mark("KV cache: {ready:,} numbers per token."),
+    False: mark(
+        "KV cache: {ready:,} numbers per token, or {kept:,} if computed again at every step."
+    ),
+}
+"""Size of a cache by whether keys and values that are ready are all that can be cached."""
+
 # Translators: heading of the tasks and sizes with which a claim was tested.
 TRAINED_WITH = mark("Trained with")
 """Heading of the tasks and sizes of a claim's runs."""
@@ -121,9 +147,7 @@ class ClaimInWords:
     @property
     def reason(self) -> str:
         """The reason for the verdict; empty for a predicted one without a recorded reason."""
-        if self.outcome is None:
-            return ""
-        return tr(self.claim.reason or _UNKNOWN[self.outcome])
+        return "" if self.outcome is None else tr(self.claim.reason or _UNKNOWN[self.outcome])
 
     @property
     def found(self) -> str:
@@ -146,39 +170,52 @@ class ClaimInWords:
         return is_undecided and self.n_together > 1
 
     @property
-    def found_in_numbers(self) -> str:
-        """Finding on the main statement, read alone, and the numbers that show it."""
-        if self.evidence is None:
-            return ""
-        statement, finding = main_statement(
-            self.evidence, self.verdict or self.evidence.judgement.verdict
-        )
-        numbers = finding_in_words(statement, finding)
-        return f"{found_in_words(statement, finding)} ({numbers})"
-
-    @property
     def tested(self) -> str:
         """The main statement with its verdict; empty without a record."""
         if self.evidence is None or self.verdict is None:
             return ""
         statement, finding = main_statement(self.evidence, self.verdict)
         sentences = [
+            finding.verdict.mark,
             tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding)),
             tr(_ENDINGS[finding.verdict]),
         ]
         if self._undecided_together(finding):
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
-        return " ".join([finding.verdict.mark, *sentences])
+        return " ".join(sentences)
 
     @property
     def seen(self) -> str:
         """Observations before the prediction, and changes after it."""
-        return seen_in_words(self.claim, self.evidence)
+        record, parts = self.evidence, [tr(_SEEN_BEFORE[self.claim.seen]), tr(self.claim.seen_note)]
+        if record is not None and record.first_run.date:
+            date = record.first_run.date
+            parts.append(tr("The first run of the record began on {date}.", date=date))
+            parts.append(tr(_CHANGED[record.changed]))
+        return " ".join(filter(None, parts))
 
     @property
     def made(self) -> str:
         """Seeds, versions and engine with which the record was made; empty without a record."""
-        return "" if self.evidence is None else made_in_words(self.evidence)
+        record = self.evidence
+        if record is None:
+            return ""
+        seeds = tr(
+            _QUICK_SEEDS if record.quick else _SEEDS,
+            n=record.n_seeds,
+            first=record.seeds[0],
+            last=record.seeds[-1],
+        )
+        training = tr(
+            "attnkit {version}, claim {hash}, trained by {maker}: {steps:,} steps of single "
+            "models, tuning included, in {seconds:,.0f} s.",
+            version=record.version,
+            hash=record.hash,
+            maker=str(record.maker),
+            steps=record.model_steps,
+            seconds=record.seconds,
+        )
+        return f"{seeds} {training}"
 
     @property
     def trained_with(self) -> str:
@@ -198,7 +235,6 @@ class ClaimInWords:
             tr("Expected verdict: {verdict}.", verdict=tr(claim.expected)),
             "" if self.outcome is None else tr(_OUTCOMES[self.outcome]),
         ]
-        none = tr("No record of this claim ships with this version.")
         facts = {
             mark("Question"): tr(claim.question),
             # Translators: heading of what was found.
@@ -213,28 +249,30 @@ class ClaimInWords:
             mark("Prediction"): " ".join(filter(None, prediction)),
             mark("Seen before"): self.seen,
             # Translators: heading of how the recorded evidence was made.
-            mark("Record"): self.made or none,
+            mark("Record"): self.made or tr("No record of this claim ships with this version."),
         }
         return {name: text for name, text in facts.items() if text}
 
     @property
     def cells(self) -> dict[str, str]:
         """Cells of a row in tables of all claims, by the names of `COLUMNS`."""
-        record = self.evidence
-        alone = None if record is None else record.judgement.verdict
-        verdicts = [self.verdict_line]
-        if alone not in (None, self.verdict):
-            verdicts.append(tr("(read alone: {verdict})", verdict=tr(alone)))
-        predicted = [tr(self.claim.expected)]
-        if record is not None and record.changed:
-            predicted.append(tr("(changed since the first run began)"))
-        later = "" if record is None else followed_in_words(record)
+        record, verdicts, predicted = self.evidence, [self.verdict_line], [tr(self.claim.expected)]
+        numbers = []
+        if record is not None:
+            alone = record.judgement.verdict
+            if alone is not self.verdict:
+                verdicts.append(tr("(read alone: {verdict})", verdict=tr(alone)))
+            if record.changed:
+                predicted.append(tr("(changed since the first run began)"))
+            statement, finding = main_statement(record, self.verdict or alone)
+            found = finding_in_words(statement, finding)
+            numbers = [f"{found_in_words(statement, finding)} ({found})", followed_in_words(record)]
         return {
             "claim": tr(self.claim.title),
             "verdict": self.verdict_line,
             "verdict_in_full": " ".join(verdicts),
             "found": self.found,
-            "numbers": ". ".join(filter(None, (self.found_in_numbers, later))),
+            "numbers": ". ".join(filter(None, numbers)),
             "predicted": " ".join(predicted),
             "came_true": "" if self.outcome is None else tr(_CAME_TRUE[self.outcome]),
             "seen": tr(_SEEN[self.claim.seen]),
@@ -293,15 +331,52 @@ def total_in_words(records: Records) -> str:
 
 def score_in_words(records: Records) -> str:
     """Return the numbers of predictions that came true, by what we had seen before them."""
-    parts = []
-    for seen in get_args(Seen):
-        outcomes = [words.outcome for words in claims_in_words(records) if words.claim.seen == seen]
-        if outcomes:
-            n_right = outcomes.count(Outcome.TRUE)
-            parts.append(tr(_SCORES[seen], n=n_right, all=len(outcomes)))
-    if not parts:
-        return ""
-    return tr("Predictions that came true: {numbers}.", numbers=", ".join(parts))
+    outcomes: dict[Seen, list[Outcome | None]] = {seen: [] for seen in _SCORES}
+    for words in claims_in_words(records):
+        outcomes[words.claim.seen].append(words.outcome)
+    numbers = ", ".join(
+        tr(_SCORES[seen], n=found.count(Outcome.TRUE), all=len(found))
+        for seen, found in outcomes.items()
+        if found
+    )
+    return numbers and tr("Predictions that came true: {numbers}.", numbers=numbers)
+
+
+def readable(records: Records) -> str:
+    """Return a plain-text table of verdicts, one claim per line, and a note on how to read it."""
+    lines = [f"{'claim':22} {'verdict':13} {'predicted':13} {'seen before':15} main finding"]
+    for words in claims_in_words(records):
+        claim = words.claim
+        predicted = "" if words.outcome is Outcome.TRUE else claim.expected
+        cells = f"{claim.id:22} {words.verdict:13} {predicted:13} {claim.seen:15}"
+        lines.append(f"{cells} {words.cells['numbers']}")
+    return "\n".join([*lines, f"\n{score_in_words(records)} {_reading_note(records)}"])
+
+
+def to_markdown(records: Records) -> str:
+    """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
+    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
+    rows = []
+    for words in claims_in_words(records):
+        cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
+        rows.append([*(cells[name] for name in columns), words.trained_with])
+    table = markdown_table([*(COLUMNS[name] for name in columns), TRAINED_WITH], rows)
+    return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
+
+
+def _reading_note(records: Records) -> str:
+    """Return in English how the verdicts of a table are read."""
+    if not any(record.quick for record in records.values()):
+        first = ", ".join(map(str, sorted({r.first_seed for r in records.values()})))
+        return f"Verdicts are read together, at a level of 5% (Holm). Seeds count up from {first}."
+    note = "Quick form: each verdict is read alone, at 95%."
+    partial = ", ".join(name for name, record in records.items() if record.is_partial)
+    if not partial:
+        return note
+    return (
+        f"{note} Of these claims only one statement was tested, which did not hold in the shipped "
+        f"evidence: {partial}."
+    )
 
 
 def cache_in_words(claim: Claim) -> str:
@@ -313,29 +388,21 @@ def cache_in_words(claim: Claim) -> str:
     by_size: dict[tuple[int, int], list[str]] = {}
     for arm in claim.compared_arms:
         costs = arm.experiment.costs(arm.variant)
-        if costs.ready_cache is not None and costs.kv_cache is not None:
-            size = (costs.ready_cache, costs.kv_cache)
-            by_size.setdefault(size, []).append(arm_title(arm.name))
-    if not by_size:
-        return ""
+        ready, kept = costs.ready_cache, costs.kv_cache
+        if ready is not None and kept is not None:
+            by_size.setdefault((ready, kept), []).append(arm_title(arm.name))
     if len(by_size) == 1:
         ((ready, kept),) = by_size
-        if ready == kept:
-            return tr("KV cache: {ready:,} numbers per token.", ready=ready)
-        return tr(
-            "KV cache: {ready:,} numbers per token, or {kept:,} if computed again at every step.",
-            ready=ready,
-            kept=kept,
-        )
-    sizes = "; ".join(f"{listed(names)}: {_cache(*size)}" for size, names in by_size.items())
-    return tr("KV cache, numbers per token: {sizes}.", sizes=sizes)
-
-
-def _cache(ready: int, kept: int) -> str:
-    """Return the size of a cache of keys and values that are ready, and of the smallest one."""
-    if ready == kept:
-        return in_language(f"{kept:,}", kept)
-    return tr("{ready:,}, or {kept:,} if computed again at every step", ready=ready, kept=kept)
+        return tr(_ONE_CACHE[ready == kept], ready=ready, kept=kept)
+    sizes = []
+    for (ready, kept), names in by_size.items():
+        told = in_language(f"{kept:,}", kept)
+        if ready != kept:
+            told = tr(
+                "{ready:,}, or {kept:,} if computed again at every step", ready=ready, kept=kept
+            )
+        sizes.append(f"{listed(names)}: {told}")
+    return tr("KV cache, numbers per token: {sizes}.", sizes="; ".join(sizes)) if sizes else ""
 
 
 def disagreement(shipped: ClaimInWords, own: Evidence) -> str:
@@ -343,27 +410,22 @@ def disagreement(shipped: ClaimInWords, own: Evidence) -> str:
     verdict, record, own_verdict = shipped.verdict, shipped.evidence, own.judgement.verdict
     if verdict is None or record is None or own_verdict is verdict:
         return ""
-    seeds = {"n_own": own.n_seeds, "n_shipped": record.n_seeds}
-    if own_verdict is Verdict.UNDECIDED:
-        n_statements = len(own.own_findings)
-        if n_statements > 1:
-            return tr(
-                "{n_own} seeds are few, all the more for a claim that says {n_statements} things "
-                "at once: no verdict. The shipped one rests on {n_shipped}.",
-                n_statements=n_statements,
-                **seeds,
-            )
-        return tr(
-            "{n_own} seeds are few: no verdict. The shipped one rests on {n_shipped}.", **seeds
+    n_statements = len(own.own_findings)
+    if own_verdict is Verdict.UNDECIDED and n_statements > 1:
+        text = mark(
+            "{n_own} seeds are few, all the more for a claim that says {n_statements} things "
+            "at once: no verdict. The shipped one rests on {n_shipped}."
         )
-    if verdict is Verdict.UNDECIDED:
-        return tr(
+    elif own_verdict is Verdict.UNDECIDED:
+        text = mark("{n_own} seeds are few: no verdict. The shipped one rests on {n_shipped}.")
+    elif verdict is Verdict.UNDECIDED:
+        text = mark(
             "Read alone, your {n_own} seeds decide. The shipped {n_shipped}, read together with "
-            "all other claims, do not: that is the stricter reading.",
-            **seeds,
+            "all other claims, do not: that is the stricter reading."
         )
-    return tr(
-        "Your {n_own} seeds say the opposite of the shipped {n_shipped}. Run it again to see how "
-        "often that happens.",
-        **seeds,
-    )
+    else:
+        text = mark(
+            "Your {n_own} seeds say the opposite of the shipped {n_shipped}. Run it again to see "
+            "how often that happens."
+        )
+    return tr(text, n_own=own.n_seeds, n_shipped=record.n_seeds, n_statements=n_statements)

@@ -21,8 +21,7 @@ from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
-from attnkit.evidence.curve import Curve
-from attnkit.evidence.stored import SingleArray, plain
+from attnkit.evidence.stored import Curve, SingleArray, plain
 from attnkit.evidence.tuning import Recipe, Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,

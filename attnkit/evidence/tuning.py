@@ -23,8 +23,7 @@ from jaxtyping import Float64
 
 from attnkit.claims.base import Arm, Schedule
 from attnkit.claims.measures import SOLVED
-from attnkit.evidence.curve import Curve
-from attnkit.evidence.stored import Number
+from attnkit.evidence.stored import Curve, Number
 
 FIRST_DOUBLINGS = range(-2, 3)
 """Learning rates that are tried first, as doublings of the task's own."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnkit.claims import Claim, Verdict
-from attnkit.claims.base import LONGEST, SCHEDULES, Arm, arm_title
+from attnkit.claims.base import LONGEST, SCHEDULES, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, rivals_of
-from attnkit.evidence.tuning import Tried, Tuned
+from attnkit.evidence.tuning import Tried
 from attnkit.evidence.verdict import Finding, loser
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
@@ -42,14 +42,10 @@ class Table:
     def narrow(self) -> Table:
         """This table in three columns, for small screens: the middle columns are joined."""
         first, *names, last = self.head
-        rows = [
-            (
-                title,
-                " ".join(f"{n}: {text}." for n, text in zip(names, cells, strict=True) if text),
-                end,
-            )
-            for title, *cells, end in self.rows
-        ]
+        rows = []
+        for title, *cells, end in self.rows:
+            told = (f"{n}: {text}." for n, text in zip(names, cells, strict=True) if text)
+            rows.append((title, " ".join(told), end))
         return Table(self.caption, (first, tr("In numbers"), last), rows)
 
 
@@ -74,39 +70,33 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     their widths, MLPs, positions and masks are those of the variants; keys and values may differ in
     width. That there is no MLP, no positions or no self-mask is told as well.
     """
+    tasks, positions, masks = [], [], set()
     found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
-    tasks: dict[str, None] = {}
-    positions: dict[str, None] = {}
-    masks: set[bool] = set()
     scored = {} if evidence is None else evidence.scores
     longer = [arm for arm in claim.confirmation[0] if arm.name in scored]
     for arm in (*claim.compared_arms, *longer):
         experiment = arm.experiment
         sizes = experiment.wiring(arm.variant).sizes
+        known, values = settings(experiment.task.name), experiment.settings()
+        tasks.append(tr(experiment.task.title))
+        positions.append(tr(known["positions"].label_of(sizes.positions)))
+        masks.add(sizes.self_mask)
         own = {
             "n_heads": {sizes.n_heads},
             "d_head": {sizes.d_k, sizes.d_v},
             "d_mlp": {sizes.d_mlp},
             "steps": {arm.steps},
         }
-        known, values = settings(experiment.task.name), experiment.settings()
-        tasks[tr(experiment.task.title)] = None
-        positions[tr(known["positions"].label_of(sizes.positions))] = None
-        masks.add(sizes.self_mask)
-        for name in _SIZES:
-            if name in known:
-                numbers = found[name].setdefault(known[name].label, set())
-                numbers.update(own.get(name) or {values[name]})
-    parts = [
-        f"{tr(label)} {listed((in_language(f'{n:,}', n) for n in sorted(numbers)), 'or')}"
-        if numbers != {0}
-        else tr("no MLP")
-        for by_label in found.values()
-        for label, numbers in by_label.items()
-    ]
-    parts.append(tr("positions: {schemes}", schemes=listed(positions, "or")))
+        for name in filter(known.__contains__, _SIZES):
+            numbers = found[name].setdefault(known[name].label, set())
+            numbers.update(own.get(name) or {values[name]})
+    parts = [listed(dict.fromkeys(tasks))]
+    for label, numbers in (one for by_label in found.values() for one in by_label.items()):
+        told = listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
+        parts.append(tr("no MLP") if numbers == {0} else f"{tr(label)} {told}")
+    parts.append(tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or")))
     parts.append(tr(_MASKS[frozenset(masks)]))
-    return f"{'; '.join([listed(tasks), *parts])}."
+    return f"{'; '.join(parts)}."
 
 
 def tested_in_words(statement: Statement, finding: Finding) -> str:
@@ -121,16 +111,13 @@ def tested_in_words(statement: Statement, finding: Finding) -> str:
 
 def found_in_words(statement: Statement, finding: Finding) -> str:
     """Return the finding on a statement, without a full stop."""
-    tested = tested_in_words(statement, finding)
-    is_frequency = not statement.asserts_difference and finding.is_frequency
+    tested = capitalised(tested_in_words(statement, finding))
     if finding.verdict is Verdict.UNDECIDED:
-        return tr(
-            "The seeds do not decide whether this is true: “{statement}”",
-            statement=capitalised(tested),
-        )
-    if finding.verdict is Verdict.FAILED:
-        tested = tr(statement.more_often if is_frequency else statement.opposite)
-    return capitalised(tested)
+        return tr("The seeds do not decide whether this is true: “{statement}”", statement=tested)
+    if finding.verdict is Verdict.HELD:
+        return tested
+    is_frequency = not statement.asserts_difference and finding.is_frequency
+    return capitalised(tr(statement.more_often if is_frequency else statement.opposite))
 
 
 def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
@@ -143,23 +130,38 @@ def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Fin
     alone = evidence.judgement.verdict
     if verdict is Verdict.UNDECIDED and alone is Verdict.HELD:
         return max(pairs, key=lambda pair: pair[1].p_held)
-    wanted = (verdict, alone)
-    found = [pair for one in wanted for pair in pairs if pair[1].verdict is one]
-    return found[0] if found else pairs[0]
+    found = [pair for one in (verdict, alone) for pair in pairs if pair[1].verdict is one]
+    return (found or pairs)[0]
+
+
+def _share(n: int, of: int) -> str:
+    return tr("{n} of {all}", n=n, all=of)
 
 
 def statements_table(evidence: Evidence) -> Table:
-    """Return a row for every statement: seeds that solve the task, pairs, and the difference."""
-    rows = [
-        (
-            tested_in_words(statement, finding),
-            _solved_in_words(evidence, statement),
-            _seeds_in_words(evidence, statement, finding),
-            effect_in_words(statement, finding),
-            f"{finding.verdict.mark} {tr(finding.verdict)}",
-        )
-        for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
-    ]
+    """Return a row for every statement: seeds that solve the task, pairs, and the difference.
+
+    Beside the pairs stands with how many more recipes the verdict stands.
+    """
+    rows = []
+    for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
+        solved, seeds = [], ""
+        if finding.method == "pairs":
+            for name in statement.arms:
+                share = _share(*evidence.n_solved(name, statement.at))
+                solved.append(f"{arm_title(name)}: {share}")
+            seeds = pairs_in_words(statement, finding)
+            rivals = rivals_of(loser(statement, finding) or "", evidence.tuned)
+            n_more = sum(name in evidence.scores for name in rivals)
+            more = tr_n(
+                "the same with {n} more learning rate or schedule",
+                "the same with {n} more learning rates or schedules",
+                n_more,
+            )
+            seeds = f"{seeds}; {more}" if n_more else seeds
+        verdict = f"{finding.verdict.mark} {tr(finding.verdict)}"
+        tested, effect = tested_in_words(statement, finding), effect_in_words(statement, finding)
+        rows.append((tested, "; ".join(solved), seeds, effect, verdict))
     head = (
         # Translators: heading above statements that were tested.
         tr("Tested"),
@@ -172,42 +174,25 @@ def statements_table(evidence: Evidence) -> Table:
     return Table(tr("Tested statements"), head, rows)
 
 
-def _seeds_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
-    """Return how many seeds are worse, and with how many more recipes the verdict stands."""
-    if finding.method == "mean":
-        return ""
-    names = rivals_of(loser(statement, finding) or "", evidence.tuned)
-    n_more = sum(name in evidence.scores for name in names)
-    pairs = pairs_in_words(statement, finding)
-    if not n_more:
-        return pairs
-    more = tr_n(
-        "the same with {n} more learning rate or schedule",
-        "the same with {n} more learning rates or schedules",
-        n_more,
-    )
-    return f"{pairs}; {more}"
-
-
 def tuning_table(evidence: Evidence) -> Table:
     """Return a row for every arm: its learning rate and schedule, and those that were tried."""
     rows, rivals = [], {arm.name for arm in evidence.rivals}
     for name, tuning in evidence.tuned.items():
         if name in rivals:
             continue
-        tried = [
-            f"{tr(schedule)}: "
-            + ", ".join(
-                f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
-                for one in tuning.tried
-                if one.schedule == schedule
-            )
-            for schedule in dict.fromkeys(one.schedule for one in tuning.tried)
-        ]
-        rate = f"{tuning.rate:g}"
-        found = f"{rate}, {tr(tuning.schedule)}" if tuning.schedule else rate
+        tried: dict[str, list[str]] = {}
+        for one in tuning.tried:
+            told = f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
+            tried.setdefault(one.schedule, []).append(told)
+        note = ""
+        if tuning.never_learnt:
+            note = tr("not learnt with any")
+        elif tuning.at_edge:
+            note = tr("best at the edge of the grid")
+        recipe = [f"{tuning.rate:g}", *([tr(tuning.schedule)] if tuning.schedule else [])]
         steps = in_language(f"{tuning.steps:,}", tuning.steps)
-        rows.append((arm_title(name), found, steps, "; ".join(tried), _note_on(tuning)))
+        by_schedule = [f"{tr(schedule)}: {', '.join(told)}" for schedule, told in tried.items()]
+        rows.append((arm_title(name), ", ".join(recipe), steps, "; ".join(by_schedule), note))
     head = (
         tr("Variant"),
         tr("Learning rate, schedule"),
@@ -218,20 +203,13 @@ def tuning_table(evidence: Evidence) -> Table:
     return Table(tr("How learning rates and schedules were found"), head, rows)
 
 
-def _note_on(tuning: Tuned) -> str:
-    """Return what a reader should know about how a recipe was found; empty for most."""
-    if tuning.never_learnt:
-        return tr("not learnt with any")
-    return tr("best at the edge of the grid") if tuning.at_edge else ""
-
-
 def _tried_in_words(tried: Tried, by: str) -> str:
     """Return what a recipe reached: seeds that learn if any does, otherwise its mean."""
     if math.isnan(tried.mean):
         return tr("diverged")
     if by == "loss":
         return f"{tried.mean:.3f}"
-    share = tr("{n} of {all}", n=tried.n_solved, all=tried.n_seeds)
+    share = _share(tried.n_solved, tried.n_seeds)
     mean = in_language(f"{tried.mean:.0%}", tried.mean)
     return share if tried.n_solved else f"{share} ({mean})"
 
@@ -247,14 +225,23 @@ def finding_in_words(statement: Statement, finding: Finding) -> str:
     return ", ".join(filter(None, (effect, lost)))
 
 
+# Translators: numbers of seeds; alike are those with which neither variant is better.
+_BETTER_FIRST = mark(
+    "better with {n} of {all} seeds [{low} to {high}], worse with {n_others}, alike with {n_alike}"
+)
+# Translators: numbers of seeds; alike are those with which neither variant is better.
+_WORSE_FIRST = mark(
+    "worse with {n} of {all} seeds [{low} to {high}], better with {n_others}, alike with {n_alike}"
+)
+
+
 def pairs_in_words(statement: Statement, finding: Finding) -> str:
     """Return the numbers of seeds with which the left arm is worse, better and alike.
 
     The first number has the exact interval of its share.
     """
-    template = _BETTER_FIRST if statement.counts_better else _WORSE_FIRST
     pairs = tr(
-        template,
+        _BETTER_FIRST if statement.counts_better else _WORSE_FIRST,
         n=finding.n_worse,
         all=finding.n_pairs,
         low=percent(finding.share_low),
@@ -269,36 +256,12 @@ def pairs_in_words(statement: Statement, finding: Finding) -> str:
     return f"{pairs}, {lost}"
 
 
-# Translators: numbers of seeds; alike are those with which neither variant is better.
-_BETTER_FIRST = mark(
-    "better with {n} of {all} seeds [{low} to {high}], worse with {n_others}, alike with {n_alike}"
-)
-# Translators: numbers of seeds; alike are those with which neither variant is better.
-_WORSE_FIRST = mark(
-    "worse with {n} of {all} seeds [{low} to {high}], better with {n_others}, alike with {n_alike}"
-)
-
 _IN_UNIT = {
     "points": mark("{number} points"),
     "doublings": mark("{number} doublings"),
     "nats": mark("{number} nats"),
 }
 """Differences by their unit; one of another measure is a number alone."""
-
-
-def difference_in_words(value: float, statement: Statement) -> str:
-    """Return a difference with its sign and unit; empty if it is NaN."""
-    unit, number = statement.measured.unit, _difference(value, statement)
-    return tr(_IN_UNIT[unit], number=number) if number and unit in _IN_UNIT else number
-
-
-def _difference(value: float, statement: Statement) -> str:
-    """Return a difference with its sign, without a unit; empty if it is NaN."""
-    if np.isnan(value):
-        return ""
-    scale, digits = {"points": (100, 1), "doublings": (1, 1)}.get(statement.measured.unit, (1, 3))
-    return fixed(scale * value, digits, "+")
-
 
 _EFFECTS = {
     ("pairs", True): mark("median difference {effect}"),
@@ -315,9 +278,7 @@ def effect_in_words(statement: Statement, finding: Finding) -> str:
     if not number:
         return ""
     effect = tr(_EFFECTS[finding.method, statement.right is not None], effect=number)
-    low, high = (
-        _difference(value, statement) for value in (finding.effect_low, finding.effect_high)
-    )
+    low, high = (_difference(end, statement) for end in (finding.effect_low, finding.effect_high))
     if not (low and high):
         return effect
     # Translators: an interval of differences, such as "[−50.0 to +0.0]".
@@ -325,50 +286,125 @@ def effect_in_words(statement: Statement, finding: Finding) -> str:
     return f"{effect} {interval}"
 
 
-def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
-    if statement.measured.compares_means:
-        return ""
-    counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
-    parts = []
-    for name, (solved, n) in counts.items():
-        share = tr("{n} of {all}", n=solved, all=n)
-        parts.append(f"{arm_title(name)}: {share}")
-    return "; ".join(parts)
+def difference_in_words(value: float, statement: Statement) -> str:
+    """Return a difference with its sign and unit; empty if it is NaN."""
+    unit, number = statement.measured.unit, _difference(value, statement)
+    return tr(_IN_UNIT[unit], number=number) if number and unit in _IN_UNIT else number
 
 
-def followed_in_words(evidence: Evidence) -> str:
-    """Return what became of the arms that lost and were trained for longer; may be empty."""
-    parts = [
-        _later(evidence, name, arm) for name, arm in evidence.lost if arm.name in evidence.scores
-    ]
-    if not parts:
-        return ""
-    return tr("Trained for longer, with recipes tuned for it: {arms}.", arms="; ".join(parts))
+def _difference(value: float, statement: Statement) -> str:
+    """Return a difference with its sign, without a unit; empty if it is NaN."""
+    scale, digits = {"points": (100, 1), "doublings": (1, 1)}.get(statement.measured.unit, (1, 3))
+    return "" if np.isnan(value) else fixed(scale * value, digits, "+")
 
 
-def _later(evidence: Evidence, name: str, arm: Arm) -> str:
-    """Return how many seeds of an arm that was trained for longer learn, and when they do."""
-    n_solved, n = evidence.n_solved(arm.name, arm.up_to)
-    values = {"variant": arm_title(name), "n": n_solved, "all": n, "steps": arm.steps}
-    if not n_solved:
-        accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
-        none = _NONE_BUT_RISES if evidence.still_rises(arm.name) else _NONE
-        return tr(none, **values, accuracy=accuracy)
-    median = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
-    if math.isfinite(median):
-        return tr(
-            "{variant} learns later, {n} of {all} seeds within {steps:,} steps, after a median of "
-            "{median:,.0f}",
-            **values,
-            median=median,
+def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
+    """Return the values of the arms that a statement compares, and the number of seeds.
+
+    They are means over seeds, and medians of steps; numbers of seeds that have solved the task, if
+    some seeds of an arm have and others have not. Of four arms, both differences are given. If only
+    some pairs differ, the text begins with their number.
+    """
+    is_share = statement.measure == "accuracy"
+    solved = [evidence.n_solved(name, statement.at) for name in statement.arms if is_share]
+    if any(0 < n < of for n, of in solved):
+        (left, n_left), (right, n_right) = solved
+        text = tr(
+            "{left} of {n_left} against {right} of {n_right} seeds solve the task",
+            left=left,
+            n_left=n_left,
+            right=right,
+            n_right=n_right,
         )
-    return tr("{variant} learns later, {n} of {all} seeds within {steps:,} steps", **values)
+    else:
+        seeds = tr_n("{n} seed", "{n} seeds", finding.n_pairs)
+        text = f"{_values_of_arms(evidence, statement)}, {seeds}"
+    if not finding.is_frequency:
+        return text
+    numbers = {"all": finding.n_pairs, "n_others": finding.n_better}
+    if statement.counts_better:
+        counts = tr_n(
+            "{n} of {all} seeds gets ahead, {n_others} the other way round",
+            "{n} of {all} seeds get ahead, {n_others} the other way round",
+            finding.n_worse,
+            **numbers,
+        )
+    else:
+        counts = tr_n(
+            "{n} of {all} seeds falls behind, {n_others} the other way round",
+            "{n} of {all} seeds fall behind, {n_others} the other way round",
+            finding.n_worse,
+            **numbers,
+        )
+    return f"{counts}; {text}"
+
+
+_MEDIAN_STEPS = {
+    # Translators: steps until two variants solve the task; "we gave" steps for training.
+    (True, True): mark("{left:,.0f} against {right:,.0f} steps, median"),
+    (True, False): mark("{left:,.0f} steps against more than we gave, median"),
+    (False, True): mark("more than we gave against {right:,.0f} steps, median"),
+    (False, False): mark("more steps than we gave with both, median"),
+}
+"""Medians of the steps until two arms solve a task, by whether each does."""
+
+
+def _values_of_arms(evidence: Evidence, statement: Statement) -> str:
+    """Return the means of arms, or two differences of them, or medians of steps."""
+    unit = statement.measured.unit
+    if unit == "doublings":
+        values = evidence.scores_at(statement.measure, statement.at)
+        left, right = (
+            2 ** float(np.median(np.where(np.isnan(values[name]), np.inf, values[name])))
+            for name in statement.arms
+        )
+        return tr(_MEDIAN_STEPS[left < math.inf, right < math.inf], left=left, right=right)
+    means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
+    if len(means) == 4:
+        means = [means[0] - means[1], means[2] - means[3]]
+    is_share = unit == "points" or statement.measure == "mass_on_target"
+    first, *others = (
+        tr("diverged") if math.isnan(mean) else percent(mean) if is_share else fixed(mean, 2)
+        for mean in means
+    )
+    if not others:
+        return tr("{number} nats", number=first) if unit == "nats" else first
+    if unit == "nats":
+        return tr("{left} against {right} nats", left=first, right=others[0])
+    # Translators: values of two variants, such as "50% against 99%".
+    return tr("{left} against {right}", left=first, right=others[0])
 
 
 _NONE = mark("{variant} learns with no seed of {all} within {steps:,} steps ({accuracy})")
 _NONE_BUT_RISES = mark(
     "{variant} learns with no seed of {all} within {steps:,} steps ({accuracy}, and it still rises)"
 )
+_SOME = mark("{variant} learns later, {n} of {all} seeds within {steps:,} steps")
+_SOME_AND_MEDIAN = mark(
+    "{variant} learns later, {n} of {all} seeds within {steps:,} steps, after a median of "
+    "{median:,.0f}"
+)
+
+
+def followed_in_words(evidence: Evidence) -> str:
+    """Return what became of the arms that lost and were trained for longer; may be empty."""
+    parts = []
+    for name, arm in evidence.lost:
+        if arm.name not in evidence.scores:
+            continue
+        n_solved, n = evidence.n_solved(arm.name, arm.up_to)
+        values = {"variant": arm_title(name), "n": n_solved, "all": n, "steps": arm.steps}
+        if n_solved:
+            median = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
+            some = _SOME_AND_MEDIAN if math.isfinite(median) else _SOME
+            parts.append(tr(some, **values, median=median))
+        else:
+            none = _NONE_BUT_RISES if evidence.still_rises(arm.name) else _NONE
+            accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
+            parts.append(tr(none, **values, accuracy=accuracy))
+    arms = "; ".join(parts)
+    return arms and tr("Trained for longer, with recipes tuned for it: {arms}.", arms=arms)
+
 
 _RISES = {
     ("", True): mark("{variant} still rises at {steps:,} steps"),
@@ -389,21 +425,16 @@ def rises_in_words(evidence: Evidence) -> str:
 
     Arms that were read at fewer than three steps are left out: the rule needs two doublings.
     """
-    arms = {arm.name: arm for arm in evidence.claim.arms}
     parts = []
-    for statement in evidence.claim.statements:
-        if not statement.unable:
-            continue
-        short = arms[statement.left]
-        for arm in (short, *(short.longer(LONGEST, (schedule,)) for schedule in SCHEDULES)):
-            if arm.name not in evidence.scores or len(multiples(arm.up_to)) < 3:
-                continue
-            schedule = "" if arm is short else arm.schedules[0]
-            rises = _RISES[schedule, evidence.still_rises(arm.name)]
-            parts.append(tr(rises, variant=arm_title(short.name), steps=arm.steps))
-    if not parts:
-        return ""
-    return tr("Accuracy: {variants}.", variants="; ".join(dict.fromkeys(parts)))
+    for name in (statement.left for statement in evidence.claim.statements if statement.unable):
+        short = evidence.claim.arm_of(name)
+        arms = {"": short} | {one: short.longer(LONGEST, (one,)) for one in SCHEDULES}
+        for schedule, arm in arms.items():
+            if arm.name in evidence.scores and len(multiples(arm.up_to)) >= 3:
+                rises = _RISES[schedule, evidence.still_rises(arm.name)]
+                parts.append(tr(rises, variant=arm_title(name), steps=arm.steps))
+    variants = "; ".join(dict.fromkeys(parts))
+    return variants and tr("Accuracy: {variants}.", variants=variants)
 
 
 def longer_in_words(evidence: Evidence) -> str:

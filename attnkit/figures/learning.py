@@ -13,8 +13,8 @@ import numpy as np
 from attnkit.claims.base import Arm, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
-from attnkit.evidence.curve import Curve
 from attnkit.evidence.record import Evidence
+from attnkit.evidence.stored import Curve
 from attnkit.evidence.words import longer_in_words
 from attnkit.figures.marks import Mark, band, curve, dots, level, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw

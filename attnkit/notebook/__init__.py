@@ -18,7 +18,7 @@ _CARDS = {
     "Experiment": "experiments.experiment_card",
     "Film": "films.film_card",
     "MeasuredHead": "models.measured_head_card",
-    "Question": "questions.question_card",
+    "Question": "claims.question_card",
     "Result": "results.result_card",
     "SentenceReading": "models.sentence_card",
     "Snapshot": "results.snapshot_card",

@@ -1,4 +1,4 @@
-"""Cards of claims and of what is recorded about them: prediction, verdict, statements, curves."""
+"""Cards of claims and of what is recorded about them, and of the questions that they answer."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ import numpy as np
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
 from attnkit.claims.statements import Statement
-from attnkit.evidence.curve import Curve
 from attnkit.evidence.presentation import ClaimInWords, claims_in_words
+from attnkit.evidence.questions import Answer, Question
 from attnkit.evidence.record import Evidence, load_shipped
+from attnkit.evidence.stored import Curve
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import statements_table
 from attnkit.figures.marks import band, level
 from attnkit.figures.marks import curve as curve_mark
 from attnkit.figures.panels import SHARES, Axis, Panel, thin
 from attnkit.figures.strips import color_and_symbol
+from attnkit.foundation.tables import html_list
 from attnkit.notebook.drawings import MOST_POINTS, drawing, interval
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.summary import percent
 
 MOST_ARMS = 10
 """Most arms with learning curves; `Claim.plot` draws all of them."""
+
+MOST_CLAIMS = 4
+"""Most claims of a question that are not folded away."""
 
 _WIDTH = 210
 """Natural width of a learning curve in pixels."""
@@ -40,6 +45,29 @@ def claim_card(claim: Claim) -> str:
 def evidence_card(evidence: Evidence) -> str:
     """Return the card of a record, with its verdict read alone."""
     return _card(ClaimInWords(evidence.claim, evidence, evidence.judgement.verdict))
+
+
+def question_card(question: Question) -> str:
+    """Return the card of a question: the answer, its reason, its numbers and its claims."""
+    records = load_shipped()
+    answer = Answer(question, records)
+    rests_on = (records[name].claim for name in question.claims if name in records)
+    claims = [
+        f"{escape(words.verdict_line)}: {escape(words.claim.title)} (<code>{words.claim.id}</code>)"
+        for words in claims_in_words(records, rests_on)
+    ]
+    parts = [paragraph(answer.conclusion, "title"), paragraph(answer.reason)]
+    if answer.numbers:
+        parts += ["<p><b>The numbers</b></p>", html_list([escape(text) for text in answer.numbers])]
+    if claims:
+        first, others = claims[:MOST_CLAIMS], claims[MOST_CLAIMS:]
+        parts += ["<p><b>The claims that the answer rests on</b></p>", html_list(first)]
+        if others:
+            summary = f"<summary>{len(others)} more</summary>"
+            parts.append(f"<details>{summary}{html_list(others)}</details>")
+        hint = f'ak.CLAIMS["{question.claims[0]}"] shows the first one.'
+        parts.append(paragraph(hint, "quiet small"))
+    return card(question.title, *parts, paragraph(answer.asked, "quiet small"))
 
 
 def _card(words: ClaimInWords) -> str:
@@ -81,9 +109,9 @@ def _curves(evidence: Evidence) -> str:
     if not arms:
         return ""
     columns = [_arm(arm, evidence.curves[arm.name]) for arm in arms[:MOST_ARMS]]
-    note = "Line: mean over seeds. Band: the middle half of them. Dotted: chance."
-    if any(evidence.curves[arm.name].by == "loss" for arm in arms):
-        note = "Line: mean over seeds. Band: the middle half of them."
+    note = "Line: mean over seeds. Band: the middle half of them."
+    if all(evidence.curves[arm.name].by == "accuracy" for arm in arms):
+        note += " Dotted: chance."
     if len(arms) > MOST_ARMS:
         note += f" The first {MOST_ARMS} of {len(arms)} arms are drawn; `plot` draws all of them."
     return grid(columns, _WIDTH) + paragraph(note, "quiet small")

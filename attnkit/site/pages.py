@@ -10,8 +10,7 @@ from attnkit.analysis import Inspection, inspect
 from attnkit.analysis.attention_map import example_of, telling_layer
 from attnkit.analysis.conclusion import conclusion
 from attnkit.analysis.inspection.request import View
-from attnkit.evidence.question import Answer, Question
-from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.questions import QUESTIONS, Answer, Question
 from attnkit.evidence.record import load_shipped as load_records
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment

@@ -19,7 +19,7 @@ from attnkit.evidence.presentation import (
     score_in_words,
     total_in_words,
 )
-from attnkit.evidence.question import Answer, guesses
+from attnkit.evidence.questions import Answer, guesses
 from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import RULE
