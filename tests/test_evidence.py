@@ -38,8 +38,12 @@ from attnkit.evidence.words import (
     rises_in_words,
     statements_table,
 )
-from attnkit.figures.differences import describe_differences, plot_differences
-from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.figures.evidence import (
+    describe_differences,
+    describe_evidence,
+    plot_differences,
+    plot_evidence,
+)
 from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.foundation.words import capitalised
 from attnkit.training.statistics import mean_interval, median_interval

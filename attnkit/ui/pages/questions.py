@@ -24,11 +24,22 @@ from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import longer_in_words, statements_table, tuning_table
-from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
-from attnkit.figures.evidence import EVIDENCE_KEY
-from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
+from attnkit.figures.evidence import (
+    DIFFERENCES_KEY,
+    EVIDENCE_KEY,
+    describe_differences,
+    plot_differences,
+)
+from attnkit.figures.learning import (
+    LEARNING_KEY,
+    NARROW,
+    RECIPES_KEY,
+    describe_learning,
+    describe_recipes,
+    plot_learning,
+    plot_recipes,
+)
 from attnkit.figures.panels import Figure
-from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
 from attnkit.foundation.language import mark, tr
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
