@@ -48,7 +48,7 @@ from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.foundation.words import capitalised
 from attnkit.training.statistics import mean_interval, median_interval
 from attnkit.training.summary import fixed
-from attnkit.ui.claims.rerun_area import guess_in_words
+from attnkit.ui.claims import guess_in_words
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
 

@@ -190,11 +190,11 @@ class _Row:
         texts = _tips(self.seeds, self.values, form)
         tips = ["<br>".join([name, one, *self.recipe]) for one in texts]
         places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(self.values))]
-        look = {"symbol": self.symbol, "opacity": 0.75}
-        marks = [dots(self.values, places, self.color, tips=tips, **look)]
+        x, color, symbol = self.values, self.color, self.symbol
+        marks = [dots(x, places, color, symbol=symbol, opacity=0.75, tips=tips)]
         if np.isfinite(self.interval.mean):
             tip = "<br>".join([name, self.in_words, *self.recipe])
-            marks.append(mean_mark(self.interval, y - 0.2, self.color, self.symbol, tip))
+            marks.append(mean_mark(self.interval, y - 0.2, color, symbol, tip))
         return marks
 
     @property
@@ -332,7 +332,7 @@ def _panel(rows: Sequence[_Difference]) -> Panel:
     """
     ends = [0.0]
     for row in rows:
-        ends += [*(row.scale * row.values), row.effect.low, row.effect.high, *row.region]
+        ends += [*(row.scale * row.values), *vars(row.effect).values(), *row.region]
     finite = [float(end) for end in ends if math.isfinite(end)]
     margin = 0.1 * (max(finite) - min(finite)) or 1.0
     low, high = min(finite) - margin, max(finite) + margin

@@ -215,8 +215,10 @@ def _panel(lines: list[_Line], size: tuple[int, int], narrow: bool, title: str) 
     ends += [] if to_beat is None else [to_beat]
     margin = 0.03 * (max(ends) - min(ends))
     low, high = min(ends) - margin, max(ends) + margin
-    ticks = None if is_loss else range(0, 101, 25)
-    y = Axis(low, high, "", ticks, ticks and [in_percent(f"{tick}") for tick in ticks])
+    y = Axis(low, high)
+    if not is_loss:
+        ticks = range(0, 101, 25)
+        y = replace(y, ticks=ticks, texts=[in_percent(f"{tick}") for tick in ticks])
     powers = range(-3, math.floor(math.log2(last / base)) + 1)
     labelled_every = 1 if len(powers) <= 5 else 2
     places = [base * 2.0**power for power in powers]
