@@ -104,14 +104,15 @@ def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
 def plot_differences(evidence: Evidence) -> Figure:
     """Plot the pairs of every statement in a row, with average and region; a panel per unit."""
     groups: dict[str, list[_Difference]] = {}
-    for row in _differences_of(evidence):
-        groups.setdefault(row.measure.unit or row.measure.name, []).append(row)
+    for statement in evidence.statements:
+        unit = statement.measured.unit or statement.measure
+        groups.setdefault(unit, []).append(_Difference(evidence, statement))
     return draw([_panel(rows) for rows in groups.values()], right=8, top=6, bottom=46)
 
 
 def describe_differences(evidence: Evidence) -> str:
     """Describe in words what `plot_differences` shows."""
-    rows = _differences_of(evidence)
+    rows = [_Difference(evidence, statement) for statement in evidence.statements]
     return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or tr("Nothing yet.")
 
 
@@ -255,16 +256,15 @@ class _Difference:
     """A statement with the differences of its pairs, its finding, and both in words."""
 
     def __init__(self, evidence: Evidence, statement: Statement) -> None:
-        self.statement, self.measure = statement, statement.measured
-        scores = evidence.scores_at(statement.measure, statement.at)
-        values = differences(statement, scores)
+        self.statement = statement
+        values = differences(statement, evidence.scores_at(statement.measure, statement.at))
         self.finding = found = judge_statement(statement, values)
         present = ~np.isnan(values)
         self.values = values[present]
         self.seeds = np.array(evidence.seeds)[: len(values)][present].tolist()
         self.color = color_and_symbol(evidence.arms.get(statement.left))[0]
         effect = (found.effect, found.effect_low, found.effect_high)
-        self.scale = scale_of(self.measure)
+        self.scale = scale_of(statement.measured)
         self.effect = Interval(*(self.scale * np.array(effect)))
         self.region = (self.scale * statement.low, self.scale * statement.high)
         self.tested = tested_in_words(statement, found)
@@ -316,15 +316,6 @@ class _Difference:
         return marks
 
 
-def _differences_of(evidence: Evidence) -> list[_Difference]:
-    """Return a row for every statement whose arms were measured."""
-    return [
-        _Difference(evidence, statement)
-        for statement in evidence.statements
-        if {*statement.arms} <= {*evidence.scores_at(statement.measure)}
-    ]
-
-
 def _panel(rows: Sequence[_Difference]) -> Panel:
     """Return the panel of rows with the same unit; the unit of its vertical axis is one pixel.
 
@@ -346,7 +337,7 @@ def _panel(rows: Sequence[_Difference]) -> Panel:
 
 def _title(rows: Sequence[_Difference]) -> str:
     """Return the title of the axis of a panel of differences."""
-    measure = rows[0].measure
+    measure = rows[0].statement.measured
     if measure.unit:
         return tr(_TITLES[measure.unit])
     of_one_arm = [row.statement.right is None for row in rows]

@@ -57,13 +57,13 @@ class ClaimRerun(Series):
         claim: The claim.
         form: Its quick form.
         trials: The trials of this form, whose experiments are the series.
-        guess: The verdict that the visitor guessed, if any.
+        guess: The verdict that the visitor guessed.
     """
 
     claim: Claim
     form: QuickForm
     trials: list[Trial]
-    guess: Verdict | None = None
+    guess: Verdict
     _scores: _Scores = field(default_factory=dict)
     _unfinished: _Scores = field(default_factory=dict)
 
@@ -327,13 +327,13 @@ class RerunArea:
         """
         evidence, verdict = rerun.evidence(), self.words.verdict
         own_verdict = evidence.judgement.verdict
-        sentences = []
-        if rerun.guess is not None:
-            sentences.append(f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**")
-            if rerun.guess is not (verdict or own_verdict):
-                sentences.append(plain(self.reason))
-        sentences.append(plain(ClaimInWords(rerun.claim, evidence, own_verdict).found))
-        sentences.append(disagreement(self.words, evidence))
+        is_right = rerun.guess is (verdict or own_verdict)
+        sentences = [
+            f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**",
+            "" if is_right else plain(self.reason),
+            plain(ClaimInWords(rerun.claim, evidence, own_verdict).found),
+            disagreement(self.words, evidence),
+        ]
         if rerun.form.untuned:
             sentences.append(tr("Learning rates were each task’s own, for none is tuned yet."))
         with st.container(key="outcome"):

@@ -105,9 +105,6 @@ _WIDTHS = {
 }
 """Width in pixels of the columns of all claims, by their names in `COLUMNS`."""
 
-_PREDICTED = (mark("Prediction"), mark("Seen before"))
-"""Headings of what was known about a claim before its runs."""
-
 _QUESTION = LinkField("question", WHY.id, by_text([*QUESTIONS, WHY.id, NEW]))
 
 
@@ -457,7 +454,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
         st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.trained_with)}")
     with st.expander(tr("What was predicted, and what had been seen before")):
-        for name in _PREDICTED:
+        for name in (mark("Prediction"), mark("Seen before")):
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
     with st.expander(tr("All statements, and their seeds one by one")):
         st.markdown(markdown_table(statements_table(evidence).narrow))
