@@ -368,18 +368,13 @@ def _beside_table(own: Evidence, shipped: ClaimInWords) -> str:
     if shipped.evidence is not None and shipped.verdict is not None:
         # Translators: heading of the column of the evidence that ships with the package.
         columns.append((tr("shipped"), shipped.evidence, shipped.verdict))
-    rows = [
-        (tr("seeds"), *(_ends_of(record.seeds) for _, record, _ in columns)),
-        (tr("verdict"), *(f"{verdict.mark} {tr(verdict)}" for _, _, verdict in columns)),
-    ]
+    seeds = [tr("{low} to {high}", low=r.seeds[0], high=r.seeds[-1]) for _, r, _ in columns]
+    verdicts = [f"{verdict.mark} {tr(verdict)}" for *_, verdict in columns]
+    rows = [(tr("seeds"), *seeds), (tr("verdict"), *verdicts)]
     for statement, finding in own.own_findings.items():
         cells = (finding_in_words(statement, r.own_findings[statement]) for _, r, _ in columns)
         rows.append((tested_in_words(statement, finding), *cells))
     return markdown_table(Table(tr("Your run"), ("", *(name for name, *_ in columns)), rows))
-
-
-def _ends_of(seeds: Sequence[int]) -> str:
-    return tr("{low} to {high}", low=seeds[0], high=seeds[-1])
 
 
 def _link_to_lab(experiment: Experiment, listed_with: Sequence[Experiment]) -> None:
@@ -409,16 +404,12 @@ def _what_differs(experiment: Experiment, others: Iterable[Experiment]) -> str:
     names = [re.sub(r" learning_rate=\S+", "", variant.value) for variant in experiment.sharing]
     if len(names) > 2:
         names[1:] = [tr_n("{n} other", "{n} others", len(names) - 1)]
-    known = settings(experiment.task.name)
-    known = {name: one for name, one in known.items() if name not in _UNNAMED}
-    links, texts = [one.to_params() for one in others], []
+    known, links = settings(experiment.task.name), [one.to_params() for one in others]
+    texts = []
     for name, value in experiment.to_params().items():
-        if name in known and any(link.get(name) != value for link in links):
+        is_told = name in known and name not in ("sharing", "n_seeds", "evaluate_every")
+        if is_told and any(link.get(name) != value for link in links):
             text = known[name].label_of(value)
             number = in_language(f"{int(text):,}", int(text)) if text.isdecimal() else tr(text)
             texts.append(f"{tr(known[name].label)}: {number}")
     return f"{listed(names)} ({', '.join(texts)})" if texts else listed(names)
-
-
-_UNNAMED = ("sharing", "n_seeds", "evaluate_every")
-"""Settings that no label of a link names."""
