@@ -44,13 +44,17 @@ from attnkit.evidence.words import (
     statements_table,
     values_in_words,
 )
-from attnkit.figures.differences import describe_differences, plot_differences
-from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.figures.evidence import (
+    describe_differences,
+    describe_evidence,
+    plot_differences,
+    plot_evidence,
+)
 from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.foundation.words import capitalised
 from attnkit.training.statistics import mean_interval, median_interval
 from attnkit.training.summary import fixed
-from attnkit.ui.claims.rerun_area import guess_in_words
+from attnkit.ui.claims import guess_in_words
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
 

@@ -24,8 +24,8 @@ from attnkit.evidence.record import Records
 from attnkit.evidence.words import rises_in_words
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import shipped as shipped_sweeps
-from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.markdown import plain
+from attnkit.ui.pages.questions import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.server.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]

@@ -1,4 +1,4 @@
-"""Figure of the evidence for a claim: the scores of all seeds, arm by arm.
+"""Figures of the seeds behind a claim: their scores arm by arm, and their differences in pairs.
 
 Evidence of a run in progress may lack arms and seeds; what is there is plotted.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 
 import numpy as np
@@ -17,7 +17,9 @@ from attnkit.claims.base import Arm, arm_title
 from attnkit.claims.measures import MEASURES, Measure
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
-from attnkit.figures.marks import Mark, dots, level, row_offsets, stripes, text
+from attnkit.evidence.verdict import differences, judge_statement
+from attnkit.evidence.words import difference_in_words, finding_in_words, tested_in_words
+from attnkit.figures.marks import STRIPE, Mark, dots, level, region, row_offsets, stripes, text
 from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
 from attnkit.figures.strips import (
     LINE,
@@ -30,8 +32,9 @@ from attnkit.figures.strips import (
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.words import capitalised
 from attnkit.training.metrics import SHOWN
-from attnkit.training.statistics import mean_interval, median_interval
+from attnkit.training.statistics import Interval, mean_interval, median_interval
 from attnkit.training.summary import in_percent
+from attnkit.variants.palette import REFERENCE, translucent
 
 EVIDENCE_KEY = mark(
     "A small mark is one seed; the large mark is their median, or the mean of losses and "
@@ -39,11 +42,40 @@ EVIDENCE_KEY = mark(
 )
 """How to read `plot_evidence`."""
 
-_LABEL = 19
-"""Most characters in a line of an arm's name, which leave room for the figure on a phone."""
+DIFFERENCES_KEY = mark(
+    "A dot is the difference of both arms with one seed, filled in the shaded region, where the "
+    "statement holds. A triangle at the edge: one of both runs never solves its task. The diamond "
+    "is the median of counted pairs, or else the mean; its bar is the 95% interval."
+)
+"""How to read `plot_differences`."""
+
+_LABEL, _HEADING = 19, 48
+"""Most characters in a line of an arm's name, which leave room for the figure on a phone, and in a
+line of text above a row of differences."""
+
+_HEIGHT = 34
+"""Height of the dots of a row of differences in pixels."""
+
+_REGION = translucent(REFERENCE, 0.3)
+"""Colour of the region in which a statement holds: grey, as colours mean variants."""
 
 _INCLUDED = {"asymmetry": (0.0, 0.5), "weight_symmetry": (0.0, 1.0), "mass_on_target": (0.0, 1.0)}
 """Range of values of a measure that the axis always includes."""
+
+_AVERAGES = {
+    (True, True): mark("mean {value} [{low} to {high}]"),
+    (True, False): mark("mean {value}"),
+    (False, True): mark("median {value} [{low} to {high}]"),
+    (False, False): mark("median {value}"),
+}
+"""Averages by whether they are means, and by whether they have an interval."""
+
+_TITLES = {
+    "points": mark("difference in points"),
+    "doublings": mark("difference in doublings"),
+    "nats": mark("difference in nats"),
+}
+"""Title of the axis of differences by their unit."""
 
 
 def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
@@ -53,35 +85,84 @@ def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
         evidence: The evidence. Every arm is read at the step at which its statement reads it.
         measure: Name of a recorded measure, or None for that of the first statement.
     """
-    plotted = _measure(evidence, measure)
-    rows = _rows_of(evidence, plotted)
+    rows, plotted = _rows_of(evidence, measure)
     labels = [row.label for row in rows]
     tallest = max((label.count("<br>") + 1 for label in labels), default=1)
     marks = stripes(len(rows)) + (_chance(rows) if plotted.unit == "points" else [])
-    marks += [mark for y, row in enumerate(rows) for mark in _row_marks(row, plotted, y)]
+    marks += [one for y, row in enumerate(rows) for one in row.marks(y)]
     height = max(40, LINE * tallest + 8) * max(1, len(rows))
     return draw([Panel(_axis(plotted, rows), row_axis(labels), marks, height=height)], top=24)
 
 
 def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
     """Describe in words what `plot_evidence` shows."""
-    plotted = _measure(evidence, measure)
+    rows, plotted = _rows_of(evidence, measure)
     heading = tr("{measure}, arm by arm.", measure=capitalised(axis_title(plotted)))
-    rows = (f"{row.title}: {_row_in_words(row, plotted)}." for row in _rows_of(evidence, plotted))
-    return " ".join([heading, *rows])
+    return " ".join([heading, *(f"{row.title}: {row.in_words}." for row in rows)])
+
+
+def plot_differences(evidence: Evidence) -> Figure:
+    """Plot the pairs of every statement in a row, with average and region; a panel per unit."""
+    groups: dict[str, list[_Difference]] = {}
+    for statement in evidence.statements:
+        unit = statement.measured.unit or statement.measure
+        groups.setdefault(unit, []).append(_Difference(evidence, statement))
+    return draw([_panel(rows) for rows in groups.values()], right=8, top=6, bottom=46)
+
+
+def describe_differences(evidence: Evidence) -> str:
+    """Describe in words what `plot_differences` shows."""
+    rows = [_Difference(evidence, statement) for statement in evidence.statements]
+    return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or tr("Nothing yet.")
+
+
+def _rows_of(evidence: Evidence, name: str | None) -> tuple[list[_Row], Measure]:
+    """Return rows for the claim's arms in their order, then for arms that it no longer has.
+
+    An arm has one row, with its best recipe. The measure is the named one, or that of the first
+    statement that was tested; if none was, that of the claim's first one.
+    """
+    first = (*evidence.statements, *evidence.claim.statements)[0]
+    measure = MEASURES[first.measure if name is None else name]
+    # The first statement on an arm says at which multiple of the base steps it is read.
+    times = {arm.name: arm.up_to for _, arm in evidence.lost}
+    for statement in reversed(evidence.statements):
+        times |= dict.fromkeys(statement.arms, statement.at)
+    rivals = {arm.name for arm in evidence.rivals}
+    arms, scores = evidence.arms, evidence.scores_at(measure.name)
+    rows = [
+        _Row(evidence, name, arms.get(name), measure, times.get(name, first.at))
+        for name in dict.fromkeys((*arms, *scores))
+        if name in scores and name not in rivals
+    ]
+    return rows, measure
+
+
+def _tips(seeds: Sequence[int], values: np.ndarray, form: Callable[[float], str]) -> list[str]:
+    """Return the text that is shown on hover of every seed."""
+    return [
+        tr("seed {seed}: {value}", seed=seed, value=form(value))
+        for seed, value in zip(seeds, values, strict=True)
+    ]
 
 
 class _Row:
-    """A row of the figure: an arm and the scores of its seeds, on the scale of the axis."""
+    """An arm and the scores of its seeds, read after `times` base steps, on the axis's scale."""
 
-    def __init__(self, evidence: Evidence, name: str, arm: Arm | None, measure: Measure) -> None:
-        times = _read_at(evidence, name)
+    def __init__(
+        self, evidence: Evidence, name: str, arm: Arm | None, measure: Measure, times: int
+    ) -> None:
         values = evidence.scores_at(measure.name, times)[name] * scale_of(measure)
         finite = np.isfinite(values)
-        self.values = values[finite]
-        self.seeds = [
-            seed for seed, is_finite in zip(evidence.seeds, finite, strict=False) if is_finite
-        ]
+        self.measure, self.values = measure, values[finite]
+        self.seeds = np.array(evidence.seeds)[: len(values)][finite].tolist()
+        interval = mean_interval(self.values) if measure.compares_means else median_interval(values)
+        self.interval = interval.within(*_bounds(measure))
+        self.chance = None if arm is None else 100 * arm.experiment.task.chance
+        self.color, self.symbol = color_and_symbol(arm)
+        tuned = evidence.tuned.get(name)
+        self.recipe = [] if tuned is None else [tr("learning rate {rate:g}", rate=tuned.rate)]
+
         n_unsolved = int(np.isinf(values).sum())
         # An arm that is never tied has no accuracy when tied; it has not diverged if it has a loss.
         losses = evidence.scores_at("loss", times).get(name, values)
@@ -96,92 +177,64 @@ class _Row:
             self.failures.append(
                 tr_n("{n} of {total} solves it", "{n} of {total} solve it", n_solved, total=n_all)
             )
-        self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
-        interval = mean_interval(self.values) if measure.compares_means else median_interval(values)
-        self.interval = interval.within(*_bounds(measure))
-        self.chance = None if arm is None else 100 * arm.experiment.task.chance
-        self.color, self.symbol = color_and_symbol(arm)
-        self.name = self.title = arm_title(name)
-        self.notes = list(self.failures)
-        if arm in evidence.claim.arms and min(times, arm.up_to) > 1:
-            steps = tr_n("{n:,} step", "{n:,} steps", min(times, arm.up_to) * arm.base_steps)
-            self.title += f", {steps}"
-            self.notes.insert(0, steps)
+
+        name, steps = arm_title(name), []
+        if arm in evidence.claim.arms and (times := min(times, arm.up_to)) > 1:
+            steps = [tr_n("{n:,} step", "{n:,} steps", times * arm.base_steps)]
+        self.title = ", ".join([name, *steps])
+        lines = textwrap.wrap(name, _LABEL, max_lines=3, placeholder="…")
+        self.label = "<br>".join([*map(escape, lines), *steps, *self.failures])
+
+    def marks(self, y: int) -> list[Mark]:
+        """Return the marks of a row at height y: seeds below, their median or mean above."""
+        form, name = partial(value_in_words, measure=self.measure), escape(self.title)
+        texts = _tips(self.seeds, self.values, form)
+        tips = ["<br>".join([name, one, *self.recipe]) for one in texts]
+        places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(self.values))]
+        x, color, symbol = self.values, self.color, self.symbol
+        marks = [dots(x, places, color, symbol=symbol, opacity=0.75, tips=tips)]
+        if np.isfinite(self.interval.mean):
+            tip = "<br>".join([name, self.in_words, *self.recipe])
+            marks.append(mean_mark(self.interval, y - 0.2, color, symbol, tip))
+        return marks
 
     @property
-    def label(self) -> str:
-        """Label of the row: name in at most three lines, steps, and numbers of failed seeds."""
-        lines = textwrap.wrap(self.name, _LABEL, max_lines=3, placeholder="…")
-        return "<br>".join([*map(escape, lines), *self.notes])
-
-
-def _row_marks(row: _Row, measure: Measure, y: int) -> list[Mark]:
-    """Return the marks of a row at height y: seeds below, their median or mean above."""
-    rate = [] if row.rate is None else [tr("learning rate {rate:g}", rate=row.rate)]
-    name = escape(row.title)
-    texts = [
-        tr("seed {seed}: {value}", seed=seed, value=value_in_words(value, measure))
-        for seed, value in zip(row.seeds, row.values, strict=True)
-    ]
-    tips = ["<br>".join([name, one, *rate]) for one in texts]
-    places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(row.values))]
-    marks = [dots(row.values, places, row.color, symbol=row.symbol, opacity=0.75, tips=tips)]
-    if np.isfinite(row.interval.mean):
-        tip = "<br>".join([name, _row_in_words(row, measure), *rate])
-        marks.append(mean_mark(row.interval, y - 0.2, row.color, row.symbol, tip))
-    return marks
-
-
-def _row_in_words(row: _Row, measure: Measure) -> str:
-    n = len(row.values)
-    if not n:
-        return ", ".join([tr("no value"), *row.failures])
-    average, *ends = (float(number) for number in vars(row.interval).values())
-    if not math.isfinite(average):
-        median = value_in_words(float(np.median(row.values)), measure)
-        words = tr("median of those that solve it {value}", value=median)
-    else:
-        value = value_in_words(average, measure)
-        words = tr(_AVERAGE[measure.compares_means], value=value)
-        if np.isfinite(ends).all():
-            low, high = (value_in_words(limit, measure) for limit in ends)
-            if low != high:
-                template = _WITH_INTERVAL[measure.compares_means]
-                words = tr(template, value=value, low=low, high=high)
-    return ", ".join([words, tr_n("{n} seed", "{n} seeds", n), *row.failures])
-
-
-_AVERAGE = {True: mark("mean {value}"), False: mark("median {value}")}
-_WITH_INTERVAL = {
-    True: mark("mean {value} [{low} to {high}]"),
-    False: mark("median {value} [{low} to {high}]"),
-}
-"""Averages with their intervals, by whether they are means."""
+    def in_words(self) -> str:
+        n, form = len(self.values), partial(value_in_words, measure=self.measure)
+        if not n:
+            return ", ".join([tr("no value"), *self.failures])
+        average, *ends = (float(number) for number in vars(self.interval).values())
+        if math.isfinite(average):
+            limits = [form(end) for end in ends] if np.isfinite(ends).all() else ["", ""]
+            template = _AVERAGES[self.measure.compares_means, limits[0] != limits[1]]
+            words = tr(template, value=form(average), low=limits[0], high=limits[1])
+        else:
+            median = form(float(np.median(self.values)))
+            words = tr("median of those that solve it {value}", value=median)
+        return ", ".join([words, tr_n("{n} seed", "{n} seeds", n), *self.failures])
 
 
 def _bounds(measure: Measure) -> tuple[float, float]:
     """Return the range of possible values, where it is known; shares in percent."""
     if measure.unit == "points":
         return 0.0, 100.0
-    known = not measure.unit and measure.name in SHOWN
-    return SHOWN[measure.name].limits if known else (-math.inf, math.inf)
+    return (-math.inf, math.inf) if measure.unit else SHOWN[measure.name].limits
 
 
 def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
-    """Return the horizontal axis."""
+    """Return the horizontal axis of rows of arms."""
     ends = [end for row in rows for end in (*row.values, row.interval.low, row.interval.high)]
     ends += _bounds(measure) if measure.unit == "points" else _INCLUDED.get(measure.name, ())
     finite = [float(end) for end in ends if math.isfinite(end)] or [0.0, 1.0]
     margin = 0.03 * (max(finite) - min(finite)) or 0.1
-    axis = Axis(min(finite) - margin, max(finite) + margin, axis_title(measure))
-    if measure.unit == "points":
-        return replace(axis, ticks=(0, 25, 50, 75, 100))
-    if measure.unit != "doublings":
-        return axis
-    powers = list(range(math.ceil(min(finite) - margin), math.floor(max(finite) + margin) + 1))
-    powers = powers[:: 1 + len(powers) // 6]
-    texts = [in_language(f"{2**power:,}", 2**power) for power in powers]
-    return replace(axis, ticks=powers, texts=texts)
+    low, high = min(finite) - margin, max(finite) + margin
+    ticks: Sequence[int] | None = (0, 25, 50, 75, 100) if measure.unit == "points" else None
+    texts = None
+    if measure.unit == "doublings":
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        ticks = powers[:: 1 + len(powers) // 6]
+        texts = [in_language(f"{2**power:,}", 2**power) for power in ticks]
+    return Axis(low, high, axis_title(measure), ticks, texts)
 
 
 def _chance(rows: Sequence[_Row]) -> list[Mark]:
@@ -199,33 +252,98 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
     return [*lines, text(words, least, x_anchor="center" if least > 15 else "left")]
 
 
-def _measure(evidence: Evidence, name: str | None) -> Measure:
-    return MEASURES[_first_statement(evidence).measure if name is None else name]
+class _Difference:
+    """A statement with the differences of its pairs, its finding, and both in words."""
+
+    def __init__(self, evidence: Evidence, statement: Statement) -> None:
+        self.statement = statement
+        values = differences(statement, evidence.scores_at(statement.measure, statement.at))
+        self.finding = found = judge_statement(statement, values)
+        present = ~np.isnan(values)
+        self.values = values[present]
+        self.seeds = np.array(evidence.seeds)[: len(values)][present].tolist()
+        self.color = color_and_symbol(evidence.arms.get(statement.left))[0]
+        effect = (found.effect, found.effect_low, found.effect_high)
+        self.scale = scale_of(statement.measured)
+        self.effect = Interval(*(self.scale * np.array(effect)))
+        self.region = (self.scale * statement.low, self.scale * statement.high)
+        self.tested = tested_in_words(statement, found)
+        self.in_words = f"{tr(found.verdict)}: {finding_in_words(statement, found)}"
+        bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.tested, _HEADING)]
+        plain = map(escape, textwrap.wrap(self.in_words, _HEADING + 6))
+        self.lines = [*bold, *plain]
+        self.height = LINE * len(self.lines) + _HEIGHT + 14
+
+    def marks(self, top: int, low: float, high: float) -> list[Mark]:
+        """Return the row below `top`: text, region, limits, zero, pairs, and mean with interval.
+
+        Infinite pairs stand at the edges of the axis from `low` to `high`.
+        """
+        lower = top + self.height - 10
+        middle, ends = lower - _HEIGHT / 2, (lower - _HEIGHT, lower)
+        limits = [limit for limit in self.region if math.isfinite(limit) and limit]
+        shaded = (max(low, self.region[0]), min(high, self.region[1]))
+        inset, values = 0.02 * (high - low), self.values
+        inside = (values > self.statement.low) | math.isinf(self.statement.low)
+        inside &= (values < self.statement.high) | math.isinf(self.statement.high)
+        shapes = {-math.inf: "triangle-left", math.inf: "triangle-right"}
+        symbols = [
+            shapes.get(value, "circle") + ("" if is_inside else "-open")
+            for value, is_inside in zip(values, inside, strict=True)
+        ]
+        form = partial(difference_in_words, statement=self.statement)
+        pairs = dots(
+            (self.scale * values).clip(low + inset, high - inset),
+            [middle + 10 * offset for offset in row_offsets(len(values))],
+            self.color,
+            symbol=symbols,
+            size=8,
+            opacity=0.8,
+            edge={"color": self.color, "width": 1.5},
+            tips=_tips(self.seeds, values, form),
+        )
+        marks = [
+            text("<br>".join(self.lines), None, top, y_anchor="top", is_html=True),
+            region(None, ends, STRIPE),
+            region(shaded, ends, _REGION),
+            *(level(limit, "solid", upright=True, ends=ends) for limit in limits),
+            level(0.0, upright=True, ends=ends),
+            pairs,
+        ]
+        if np.isfinite(self.effect.mean):
+            tip = escape(self.in_words)
+            marks.append(mean_mark(self.effect, middle - 9, self.color, "diamond", tip))
+        return marks
 
 
-def _first_statement(evidence: Evidence) -> Statement:
-    """Return the first statement that was tested; the claim's first one if none was."""
-    return (*evidence.statements, *evidence.claim.statements)[0]
+def _panel(rows: Sequence[_Difference]) -> Panel:
+    """Return the panel of rows with the same unit; the unit of its vertical axis is one pixel.
 
-
-def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
-    """Return rows for the claim's arms in their order, then for arms that it no longer has.
-
-    An arm has one row, with its best recipe.
+    The horizontal axis has zero and all finite pairs, intervals and limits.
     """
-    rivals = {arm.name for arm in evidence.rivals}
-    arms, scores = evidence.arms, evidence.scores_at(measure.name)
-    return [
-        _Row(evidence, name, arms.get(name), measure)
-        for name in dict.fromkeys((*arms, *scores))
-        if name in scores and name not in rivals
-    ]
+    ends = [0.0]
+    for row in rows:
+        ends += [*(row.scale * row.values), *vars(row.effect).values(), *row.region]
+    finite = [float(end) for end in ends if math.isfinite(end)]
+    margin = 0.1 * (max(finite) - min(finite)) or 1.0
+    low, high = min(finite) - margin, max(finite) + margin
+    marks, top = [], 0
+    for row in rows:
+        marks += row.marks(top, low, high)
+        top += row.height
+    x = Axis(low, high, _title(rows), grid=False)  # Lines would cross the text above the rows.
+    return Panel(x, Axis(top, 0, visible=False), marks, height=top)
 
 
-def _read_at(evidence: Evidence, name: str) -> int:
-    """Return the multiple of the base steps at which the first statement on an arm reads it."""
-    for statement in evidence.statements:
-        if name in statement.arms:
-            return statement.at
-    followed = {arm.name: arm.up_to for _, arm in evidence.lost}
-    return followed.get(name, _first_statement(evidence).at)
+def _title(rows: Sequence[_Difference]) -> str:
+    """Return the title of the axis of a panel of differences."""
+    measure = rows[0].statement.measured
+    if measure.unit:
+        return tr(_TITLES[measure.unit])
+    of_one_arm = [row.statement.right is None for row in rows]
+    if all(of_one_arm):
+        return axis_title(measure)
+    if any(of_one_arm):
+        # Translators: differences of a measure between two variants, or the measure of one.
+        return tr("{measure}: difference, or itself", measure=tr(measure.title))
+    return tr("{measure}: difference", measure=tr(measure.title))

@@ -1,11 +1,14 @@
-"""Figure of the learning curves of a claim's arms: accuracy or loss by logarithm of the steps."""
+"""Figures of learning curves, accuracy or loss by logarithm of the steps.
+
+They compare the arms of a claim, or the best learning rates and schedules of each arm.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -29,58 +32,28 @@ LEARNING_KEY = mark(
 )
 """How to read `plot_learning`."""
 
-DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
-"""Dashes of the first, second, … line of the same colour in a panel."""
-
-_LABEL, _LINE, _GAP = 16, 14, 7
-"""Most characters in a line of a label; height of such a line and gap between labels in pixels."""
-
-_PLOT = 230
-"""Height of the smallest panel in pixels."""
-
-NARROW = 480
-"""Width in pixels of a figure up to which the names of arms stand below the panels."""
-
-SMALL_LABEL, SMALL_PLOT = 27, 84
-"""Most characters in a line of a label, and height of the smallest panel, for one statement."""
-
 COURSE_KEY = mark("A line is the mean over seeds, its band the middle half of them.")
 """How to read `plot_learning` of one statement."""
 
+RECIPES_KEY = mark(
+    "A panel for every arm: its best four learning rates and schedules, on the seeds that tuned "
+    "them. The solid line is the one that was chosen. A line is the mean over these seeds, its "
+    "band the middle half of them."
+)
+"""How to read `plot_recipes`."""
 
-@dataclass(frozen=True, eq=False)
-class Line:
-    """The curve of an arm, from an eighth of its base steps on.
+NARROW = 480
+"""Width in pixels of a figure up to which the names of lines stand below the panels."""
 
-    Attributes:
-        arm: The arm.
-        curve: The curve.
-        dash: Dash of the line.
-        label_width: Most characters in a line of the label.
-        title: Name on screen.
-    """
+_DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
+"""Dashes of the first, second, … line of the same colour in a panel."""
 
-    arm: Arm
-    curve: Curve
-    dash: str
-    label_width: int
-    title: str
+_LARGE, _SMALL = (16, 230), (27, 84)
+"""Most characters in a line of a label, and height of the smallest panel in pixels: in the figure
+of all arms, and in those of one statement and of recipes."""
 
-    def scaled(self, values: np.ndarray) -> np.ndarray:
-        """Return the drawn part of an array of the curve, accuracies in percent."""
-        scale = 100.0 if self.curve.by == "accuracy" else 1.0
-        return scale * self.drawn(values)
-
-    def drawn(self, values: np.ndarray) -> np.ndarray:
-        """Return the part of an array of the curve from an eighth of the base steps on."""
-        part: np.ndarray = values[self.curve.steps >= self.arm.base_steps / 8]
-        return part
-
-    @property
-    def label(self) -> list[str]:
-        """The name of the line, in lines of text."""
-        lines = textwrap.wrap(self.title, self.label_width, max_lines=4, placeholder="…")
-        return [escape(line) for line in lines]
+_LINE, _GAP = 14, 7
+"""Height of a line of a label and gap between labels in pixels."""
 
 
 def plot_learning(
@@ -95,30 +68,24 @@ def plot_learning(
             compares them.
         narrow: Whether the names of the arms stand below the panels instead of beside them.
     """
-    panels = _panels_of(evidence, statement)
-    if not panels:
-        return None
-    least = _PLOT if statement is None else SMALL_PLOT
-    right = 12 if narrow else 28 + 6 * panels[0][0].label_width
-    drawn = [panel_of(lines, least, narrow) for lines in panels]
-    return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
+    panels = [("", lines) for lines in _arms_of(evidence, statement)]
+    return _figure(panels, _LARGE if statement is None else _SMALL, narrow)
 
 
 def describe_learning(evidence: Evidence, statement: Statement | None = None) -> str:
     """Describe in words what `plot_learning` shows."""
     texts = [tr("How the arms learn.")]
-    for line in (line for lines in _panels_of(evidence, statement) for line in lines):
-        arm, by, form = line.arm, line.curve.by, _form(line.curve)
+    for line in (line for lines in _arms_of(evidence, statement) for line in lines):
         means = ", ".join(
             tr_n(
                 "{value} after {n:,} step",
                 "{value} after {n:,} steps",
-                times * arm.base_steps,
-                value=form(evidence.mean(arm.name, by, times)),
+                times * line.arm.base_steps,
+                value=line.form(line.scale * evidence.mean(line.arm.name, line.by, times)),
             )
-            for times in multiples(arm.up_to)
+            for times in multiples(line.arm.up_to)
         )
-        if by == "accuracy":
+        if line.by == "accuracy":
             texts.append(tr("{arm}: mean accuracy {values}.", arm=line.title, values=means))
         else:
             texts.append(tr("{arm}: mean loss {values}.", arm=line.title, values=means))
@@ -126,18 +93,55 @@ def describe_learning(evidence: Evidence, statement: Statement | None = None) ->
     return " ".join(filter(None, texts))
 
 
-def _form(curve: Curve) -> Callable[[float], str]:
-    """Return the function that formats a value of a curve."""
-    form = percent if curve.by == "accuracy" else in_nats
-    return lambda value: tr("diverged") if math.isnan(value) else form(value)
+def plot_recipes(evidence: Evidence, *, narrow: bool = False) -> Figure | None:
+    """Plot a panel for every tuned arm, a line for each of its best recipes; None without any.
+
+    Args:
+        evidence: The evidence.
+        narrow: Whether the names of the recipes stand below the panels instead of beside them.
+    """
+    return _figure(_recipes_of(evidence), _SMALL, narrow)
 
 
-def in_nats(loss: float) -> str:
-    """Return a loss with its unit."""
-    return tr("{loss:.2f} nats", loss=loss)
+def describe_recipes(evidence: Evidence) -> str:
+    """Describe in words what `plot_recipes` shows."""
+    texts = []
+    for arm, lines in _recipes_of(evidence):
+        ends = ", ".join(f"{line.title} {line.form(line.mean[-1])}" for line in lines)
+        values = {"arm": arm, "steps": float(lines[0].steps[-1]), "recipes": ends}
+        if lines[0].by == "accuracy":
+            texts.append(tr("{arm}, mean accuracy after {steps:,.0f} steps: {recipes}.", **values))
+        else:
+            texts.append(tr("{arm}, mean loss after {steps:,.0f} steps: {recipes}.", **values))
+    return " ".join(texts)
 
 
-def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Line]]:
+class _Line:
+    """The curve of an arm or recipe, from an eighth of the base steps on, accuracies in percent."""
+
+    def __init__(self, arm: Arm, curve: Curve, dash: str, title: str) -> None:
+        self.arm, self.dash, self.title, self.by = arm, dash, title, curve.by
+        self.color, self.symbol = color_and_symbol(arm)
+        self.scale = 100.0 if curve.by == "accuracy" else 1.0
+        shown = curve.steps >= arm.base_steps / 8
+        self.steps = curve.steps[shown]
+        curves = (curve.mean, curve.low, curve.high)
+        self.mean, self.low, self.high = (self.scale * values[shown] for values in curves)
+
+    def form(self, value: float) -> str:
+        """Return the text of a value as it is drawn."""
+        if math.isnan(value):
+            return tr("diverged")
+        is_loss = self.by == "loss"
+        return tr("{loss:.2f} nats", loss=value) if is_loss else percent(value / 100)
+
+    def label(self, width: int) -> list[str]:
+        """Return the name in lines of at most `width` characters."""
+        lines = textwrap.wrap(self.title, width, max_lines=4, placeholder="…")
+        return [escape(line) for line in lines]
+
+
+def _arms_of(evidence: Evidence, statement: Statement | None) -> list[list[_Line]]:
     """Return the lines of every panel of `plot_learning`: one for each task and its base steps."""
     rivals = {arm.name for arm in evidence.rivals}
     names = [name for name in evidence.arms if name in evidence.curves and name not in rivals]
@@ -149,15 +153,14 @@ def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Lin
         shown = shown.union(*compared)
     else:
         shown = {arm.name for arm in evidence.claim.compared_arms}.union(statement.arms)
-    width = _LABEL if statement is None else SMALL_LABEL
-    panels: dict[tuple[str, int], list[Line]] = {}
+    panels: dict[tuple[str, int], list[_Line]] = {}
     for name, arm in arms.items():
-        curve = evidence.curves[name]
-        if name in shown and len(curve.steps):
+        known = evidence.curves[name]
+        if name in shown and len(known.steps):
             lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
-            n_alike = sum(color_and_symbol(line.arm) == color_and_symbol(arm) for line in lines)
-            dash = DASHES[n_alike % len(DASHES)]
-            lines.append(Line(arm, curve, dash, width, arm_title(name)))
+            n_alike = sum((one.color, one.symbol) == color_and_symbol(arm) for one in lines)
+            dash = _DASHES[n_alike % len(_DASHES)]
+            lines.append(_Line(arm, known, dash, arm_title(name)))
     return [
         lines
         for lines in panels.values()
@@ -165,22 +168,49 @@ def _panels_of(evidence: Evidence, statement: Statement | None) -> list[list[Lin
     ]
 
 
-def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Panel:
-    """Return the panel of the lines of one task with the same base steps.
+def _recipes_of(evidence: Evidence) -> list[tuple[str, list[_Line]]]:
+    """Return the title of every tuned arm, and lines for its best recipes."""
+    panels = []
+    shown = {arm.name for arm in (*evidence.claim.judged_arms, *(arm for _, arm in evidence.lost))}
+    for name, arm in evidence.arms.items():
+        tuned = evidence.tuned.get(name)
+        if tuned is None or arm.recipe_of or name not in shown:
+            continue
+        tuned_arm = replace(arm, up_to=max(1, tuned.steps // arm.base_steps))
+        lines = []
+        for (recipe, known), dash in zip(tuned.curves.items(), _DASHES, strict=False):
+            schedule, _, rate = recipe.partition(" ")
+            if len(known.steps):
+                lines.append(_Line(tuned_arm, known, dash, f"{tr(schedule)} {rate}"))
+        if lines:
+            panels.append((arm_title(name), lines))
+    return panels
 
-    Args:
-        lines: The lines.
-        least: Smallest height in pixels.
-        narrow: Whether a legend names the lines; otherwise labels stand beside them.
-        title: Text above the panel, beside the name of the axis.
+
+def _figure(
+    panels: Sequence[tuple[str, list[_Line]]], size: tuple[int, int], narrow: bool
+) -> Figure | None:
+    """Return the figure of panels with a title and lines; None without panels.
+
+    Labels stand beside the lines, or in a legend below a narrow figure. `size` is `_LARGE` or
+    `_SMALL`.
     """
+    if not panels:
+        return None
+    drawn = [_panel(lines, size, narrow, title) for title, lines in panels]
+    right = 12 if narrow else 28 + 6 * size[0]
+    return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
+
+
+def _panel(lines: list[_Line], size: tuple[int, int], narrow: bool, title: str) -> Panel:
+    """Return the panel of lines of one task with the same base steps."""
     task, base = lines[0].arm.experiment.task, lines[0].arm.base_steps
-    is_loss = lines[0].curve.by == "loss"
-    last = max(float(line.curve.steps[-1]) for line in lines)
+    is_loss = lines[0].by == "loss"
+    last = max(float(line.steps[-1]) for line in lines)
     to_beat = task.loss_to_beat if is_loss else 100 * task.chance
     ends = [0.0, 100.0]
     if is_loss:
-        drawn = [line.scaled(v) for line in lines for v in (line.curve.low, line.curve.high)]
+        drawn = [values for line in lines for values in (line.low, line.high)]
         ends = [float(end) for values in drawn for end in (values.min(), values.max())]
     ends += [] if to_beat is None else [to_beat]
     margin = 0.03 * (max(ends) - min(ends))
@@ -214,81 +244,75 @@ def panel_of(lines: list[Line], least: int, narrow: bool, title: str = "") -> Pa
         below = is_loss or to_beat > 10  # Curves rise from chance, and losses fall.
         anchor = "top" if below else "bottom"
         marks += [level(to_beat), text(name, base / 8, to_beat, y_anchor=anchor)]
-    height = max(least, 0 if narrow else sum(_LINE * len(line.label) + _GAP for line in lines))
-    marks += [mark for line in lines for mark in _marks_of(line, last, narrow)]
-    marks += [] if narrow else _labels(lines, (low, high), last, height)
+    width, height = size
+    labels = [line.label(width) for line in lines]
+    if not narrow:
+        height = max(height, sum(_LINE * len(label) + _GAP for label in labels))
+    marks += [one for line in lines for one in _marks_of(line, last, narrow)]
+    marks += [] if narrow else _labels(lines, labels, (low, high), last, height)
     return Panel(x, y, marks, height=height)
 
 
-def _labels(lines: list[Line], span: tuple[float, float], last: float, height: int) -> list[Mark]:
-    """Return the names of the arms beside the ends of their lines, without overlaps."""
-    ends = [float(line.scaled(line.curve.mean)[-1]) for line in lines]
-    tips = [float(np.interp(end, span, [height, 0])) for end in ends]
-    middles = _spread(tips, [_LINE * len(line.label) for line in lines], height)
-    return [
-        text(
-            "<br>".join(line.label),
-            last,
-            end,
-            y_anchor="middle",
-            pointer=(16, middle - tip),
-            color=color_and_symbol(line.arm)[0],
-            is_html=True,
-        )
-        for line, end, tip, middle in zip(lines, ends, tips, middles, strict=True)
-    ]
-
-
-def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
-    """Return the middles of labels, in the order of the tips of their lines and near to these.
-
-    Args:
-        tips: Heights at which the lines end, in pixels from the top.
-        heights: Heights of the labels.
-        total: Height of the panel.
-    """
+def _labels(
+    lines: list[_Line],
+    labels: list[list[str]],
+    span: tuple[float, float],
+    last: float,
+    height: int,
+) -> list[Mark]:
+    """Return the labels beside the ends of their lines, in their order and without overlaps."""
+    tips = [float(np.interp(line.mean[-1], span, [height, 0])) for line in lines]
+    heights = [_LINE * len(label) for label in labels]
     order = sorted(range(len(tips)), key=tips.__getitem__)
-    tops, upper, lower = [0.0] * len(tips), 0.0, float(total) + _GAP
+    tops, upper, lower = [0.0] * len(tips), 0.0, float(height) + _GAP
     for index in order:  # from the top: below the previous label
         tops[index] = max(upper, tips[index] - heights[index] / 2)
         upper = tops[index] + heights[index] + _GAP
     for index in reversed(order):  # from the bottom: within the panel
         tops[index] = min(tops[index], lower - heights[index] - _GAP)
         lower = tops[index]
-    return [top + height / 2 for top, height in zip(tops, heights, strict=True)]
+    return [
+        text(
+            "<br>".join(label),
+            last,
+            float(line.mean[-1]),
+            y_anchor="middle",
+            pointer=(16, top + own / 2 - tip),
+            color=line.color,
+            is_html=True,
+        )
+        for line, label, tip, top, own in zip(lines, labels, tips, tops, heights, strict=True)
+    ]
 
 
-def _marks_of(line: Line, last: float, named: bool) -> list[Mark]:
-    """Return the band of an arm, its line, its dots, and a line at its last value until `last`.
+def _marks_of(line: _Line, last: float, named: bool) -> list[Mark]:
+    """Return band, line and dots, and a line at the last value until the end of the panel.
 
     Args:
-        line: The arm.
+        line: The line.
         last: Right end of the panel.
         named: Whether a legend names the line.
     """
-    arm, by_steps = line.arm, line.curve
-    steps = line.drawn(by_steps.steps)
-    mean, low, high = map(line.scaled, (by_steps.mean, by_steps.low, by_steps.high))
-    (color, symbol), form = color_and_symbol(arm), _form(by_steps)
-    scale = 0.01 if by_steps.by == "accuracy" else 1.0
     texts = [
         tr_n(
             "{n:,.0f} step: mean {mean}, quartiles {low} to {high}",
             "{n:,.0f} steps: mean {mean}, quartiles {low} to {high}",
             step,
-            mean=form(scale * middle),
-            low=form(scale * lower),
-            high=form(scale * upper),
+            mean=line.form(mean),
+            low=line.form(low),
+            high=line.form(high),
         )
-        for step, middle, lower, upper in zip(steps, mean, low, high, strict=True)
+        for step, mean, low, high in zip(line.steps, line.mean, line.low, line.high, strict=True)
     ]
     tips = [f"{escape(line.title)}<br>{one}" for one in texts]
-    at = [arm.base_steps * times for times in multiples(arm.up_to)]
+    at = [line.arm.base_steps * times for times in multiples(line.arm.up_to)]
+    name = line.title if named else ""
     marks = [
-        band(steps, low, high, color, 0.15),
-        curve(steps, mean, color, dash=line.dash, tips=tips, name=line.title if named else ""),
-        dots(at, np.interp(at, steps, mean), color, symbol=symbol, size=8),
+        band(line.steps, line.low, line.high, line.color, 0.15),
+        curve(line.steps, line.mean, line.color, dash=line.dash, tips=tips, name=name),
+        dots(at, np.interp(at, line.steps, line.mean), line.color, symbol=line.symbol, size=8),
     ]
-    if steps[-1] < last:
-        marks.append(curve([steps[-1], last], mean[[-1, -1]], color, width=1.2, dash="dot"))
+    if line.steps[-1] < last:
+        rest = line.mean[[-1, -1]]
+        marks.append(curve([line.steps[-1], last], rest, line.color, width=1.2, dash="dot"))
     return marks

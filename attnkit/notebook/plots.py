@@ -24,8 +24,12 @@ from attnkit.figures.curves import (
     plot_attention_measures,
     plot_metric,
 )
-from attnkit.figures.differences import DIFFERENCES_KEY, plot_differences
-from attnkit.figures.evidence import EVIDENCE_KEY, plot_evidence
+from attnkit.figures.evidence import (
+    DIFFERENCES_KEY,
+    EVIDENCE_KEY,
+    plot_differences,
+    plot_evidence,
+)
 from attnkit.figures.groups import groups_of, heads_in
 from attnkit.figures.learning import LEARNING_KEY, plot_learning
 from attnkit.figures.panels import Figure

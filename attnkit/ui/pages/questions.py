@@ -1,9 +1,14 @@
-"""Questions that people asked: a short answer, its reason, a figure and numbers."""
+"""Questions that people asked: a short answer, its reason, a figure and numbers.
+
+The link is `?question=` with the id of a question or `new`, or `?claim=` with the id of a claim or
+`all`. No parameters mean the first question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -15,34 +20,77 @@ from attnkit.evidence.presentation import (
     TRAINED_WITH,
     ClaimInWords,
     Outcome,
+    cache_in_words,
     claims_in_words,
+    new_claims,
     score_in_words,
     total_in_words,
 )
-from attnkit.evidence.questions import Answer, guesses
+from attnkit.evidence.questions import QUESTIONS, WHY, Answer, guesses
 from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import longer_in_words, statements_table, tuning_table
-from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
-from attnkit.figures.evidence import EVIDENCE_KEY
-from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
-from attnkit.figures.panels import Figure
-from attnkit.figures.recipes import RECIPES_KEY, describe_recipes, plot_recipes
-from attnkit.foundation.language import mark, tr
+from attnkit.evidence.words import (
+    effect_in_words,
+    longer_in_words,
+    main_statement,
+    statements_table,
+    tuning_table,
+)
+from attnkit.figures.evidence import (
+    DIFFERENCES_KEY,
+    EVIDENCE_KEY,
+    describe_differences,
+    plot_differences,
+)
+from attnkit.figures.learning import (
+    COURSE_KEY,
+    LEARNING_KEY,
+    NARROW,
+    RECIPES_KEY,
+    describe_learning,
+    describe_recipes,
+    plot_learning,
+    plot_recipes,
+)
+from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.words import capitalised
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
-from attnkit.ui.address import is_quiet, open_choice
-from attnkit.ui.claims.choice import ALL, CLAIM, NEW, SHOWN, VIEW, QuestionChoice
-from attnkit.ui.claims.new_claims import show_new_claims
-from attnkit.ui.claims.rerun import open_reruns
-from attnkit.ui.claims.rerun_area import ICONS, claim_rerun_area, markdown_table, show_picture
+from attnkit.ui.address import Linked, LinkField, by_text, is_quiet, open_choice
+from attnkit.ui.claims import RerunArea, markdown_table, open_reruns, show_picture
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.sweeps.choice import conclusion_of
 from attnkit.ui.widgets import bound, download, selected_rows, warn_once
+
+ALL, NEW = "all", "new"
+"""Names of the view of all claims, and of what nobody had tested."""
+
+SHOWN = {WHY.id: WHY, **QUESTIONS}
+"""The questions of the page; the first one is open if the link names nothing."""
+
+VIEW, CLAIM = "asked_view", "asked_claim"
+"""Keys of the widgets that choose the view and the claim."""
+
+BETS = guesses(mark("It will hold"), mark("It will not hold"))
+"""Guesses about a claim that belongs to no question, with the verdict that each predicts."""
+
+ICONS: dict[Verdict | None, str] = {
+    Verdict.HELD: ":material/check_circle:",
+    Verdict.FAILED: ":material/cancel:",
+    Verdict.UNDECIDED: ":material/help:",
+    None: ":material/radio_button_unchecked:",
+}
+"""Icon by verdict, if there is one; the shapes differ, so that colour is not needed."""
+
+HEADINGS = {
+    Outcome.WRONG: mark(":material/cancel: We predicted something else"),
+    Outcome.TRUE: mark(":material/check_circle: As we predicted"),
+}
+"""Heading by outcome of a decided prediction; icons differ, so that colour is not needed."""
 
 _WIDTHS = {
     "claim": 330,
@@ -56,11 +104,50 @@ _WIDTHS = {
 }
 """Width in pixels of the columns of all claims, by their names in `COLUMNS`."""
 
-_PREDICTED = (mark("Prediction"), mark("Seen before"))
-"""Headings of what was known about a claim before its runs."""
+_QUESTION = LinkField("question", WHY.id, by_text([*QUESTIONS, WHY.id, NEW]))
 
-BETS = guesses(mark("It will hold"), mark("It will not hold"))
-"""Guesses about a claim that belongs to no question, with the verdict that each predicts."""
+
+@dataclass
+class QuestionChoice(Linked):
+    """One visitor's choice of a question or claim.
+
+    Attributes:
+        view: Id of the question on screen, `NEW` or `ALL`.
+        claim: Id of the claim that is shown in full below the table of all claims.
+        problems: Problems of the link, in sentences.
+        direct: Whether a link or button opened the claim, so that the table is folded.
+        version: Version of the table; a new one begins when a claim is chosen outside of it.
+    """
+
+    view: str = WHY.id
+    claim: str | None = None
+    problems: list[str] = field(default_factory=list)
+    direct: bool = False
+    version: int = 0
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Open the question or claim of a link; a link that names neither changes nothing."""
+        self.link, self.problems = params, []
+        if "claim" in params:
+            name = LinkField("claim", ALL, by_text([ALL, *CLAIMS])).read(params, self.problems)
+            self.open_claim(None if name == ALL else name)
+        elif "question" in params or not params:
+            self.view = _QUESTION.read(params, self.problems)
+
+    def open_claim(self, name: str | None) -> None:
+        """Show one claim in full, or the table of all."""
+        self.view, self.claim, self.direct = ALL, name, name is not None
+        self.version += 1
+
+    def write_link(self) -> None:
+        """Write the choice into the address bar."""
+        of_claim = {"claim": self.claim or ALL}
+        self.set_link(of_claim if self.view == ALL else _QUESTION.write(self.view))
+
+    def button(self, claim: str, label: str, key: str, **look: Any) -> None:
+        """Draw a button that opens a claim."""
+        key = f"{key}_{claim}"
+        st.button(label, on_click=self.open_claim, args=(claim,), key=key, **look)
 
 
 def draw() -> None:
@@ -100,8 +187,9 @@ def draw() -> None:
         st.markdown(tr(RULE))
         if shown is not None:
             st.caption(plain(words_of(shown, records).made))
-    if not is_quiet():
-        downloads(records)
+    if records and not is_quiet():
+        file = "attnkit-claims.json"
+        download(tr("All evidence as JSON"), records.to_json, file, key="claims_json")
     choice.write_link()
     components.load_plotly()
 
@@ -117,26 +205,12 @@ def is_hidden(name: str) -> bool:
     return is_quiet() and (rerun is None or not rerun.finished)
 
 
-@contextmanager
-def beside_run(
-    words: ClaimInWords, question: str, guesses: Mapping[str, Verdict], reason: str
-) -> Iterator[None]:
-    """Draw the content of a block, and below it the buttons that train a claim's models again.
-
-    In the quiet mode the buttons and the visitor's guess stand above the content.
-    """
-    if is_quiet():
-        claim_rerun_area(words, question, guesses, reason)
-    yield
-    if not is_quiet():
-        claim_rerun_area(words, question, guesses, reason)
-
-
 def show_question(answer: Answer, choice: QuestionChoice) -> None:
     """Draw a question with its answer and a way to train the models again."""
     question = answer.question
     words = words_of(question.claims[0], answer.records)
-    with beside_run(words, tr(question.guess), question.guesses, answer.reason):
+    area = RerunArea(words, tr(question.guess), question.guesses, answer.reason)
+    with area.beside():
         if not is_hidden(words.claim.id):
             show_answer(answer, words, choice)
         if answer.asked:
@@ -169,15 +243,9 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
     st.caption(tr("The answer rests on these claims. Press one to see its evidence."))
     with st.container(horizontal=True, gap="xsmall", key="rests_on"):
         for words in claims_in_words(answer.records, map(CLAIMS.__getitem__, question.claims)):
-            verdict = words.verdict
-            st.button(
-                f"**{tr(verdict) if verdict else words.verdict_line}**: "
-                f"{plain(tr(words.claim.title))}",
-                icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
-                on_click=choice.open_claim,
-                args=(words.claim.id,),
-                key=f"open_{words.claim.id}",
-            )
+            verdict = tr(words.verdict) if words.verdict else words.verdict_line
+            label = f"**{verdict}**: {plain(tr(words.claim.title))}"
+            choice.button(words.claim.id, label, "open", icon=ICONS[words.verdict])
 
 
 def show_sweep(name: str) -> None:
@@ -189,12 +257,8 @@ def show_sweep(name: str) -> None:
     x, y = list(result.sweep.axes)[:2]
     conclusion = plain(conclusion_of(result, x, y, ()).text)
     st.markdown(tr("**How far it goes.** {conclusion}", conclusion=conclusion))
-    page_link(
-        "capacity",
-        tr("See it at every size"),
-        icon=":material/grid_view:",
-        query_params={"sweep": name},
-    )
+    label, icon = tr("See it at every size"), ":material/grid_view:"
+    page_link("capacity", label, icon=icon, query_params={"sweep": name})
 
 
 def not_run_yet(missing: Sequence[str]) -> None:
@@ -214,12 +278,80 @@ def show_learning(evidence: Evidence) -> None:
         rises = longer_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
-        _curves(figure, plot_learning(evidence, narrow=True), describe_learning(evidence))
+        narrower, alt = {NARROW: plot_learning(evidence, narrow=True)}, describe_learning(evidence)
+        components.picture(figure, key="picture_learning", alt=alt, narrower=narrower)
         st.caption(tr(LEARNING_KEY))
 
 
-def _curves(figure: Figure, narrow: Figure | None, words: str, key: str = "learning") -> None:
-    components.picture(figure, key=f"picture_{key}", alt=words, narrower={NARROW: narrow})
+def show_new_claims(choice: QuestionChoice, records: Records) -> None:
+    """Draw a row for every decided new claim, failed predictions first, and buttons for others."""
+    if is_quiet():
+        st.info(
+            tr(
+                "“Guess first” is on, so this list is hidden. Guess the result of a claim under "
+                "“All claims”, or switch “Guess first” off in the Lab."
+            )
+        )
+        return
+    if not records:
+        st.info(tr("Not run yet."))
+        return
+    groups = new_claims(records)
+    decided = [(outcome, words) for outcome in HEADINGS for words in groups[outcome]]
+    with st.container(key="conclusion"):
+        st.markdown(
+            tr_n(
+                "{n} of our {total} decided predictions was wrong.",
+                "{n} of our {total} decided predictions were wrong.",
+                len(groups[Outcome.WRONG]),
+                total=len(decided),
+            )
+        )
+    st.caption(
+        tr(
+            "As far as we know, nobody had tested these claims on such small tasks. We wrote each "
+            "prediction down before the runs that count. {how_to_read} Square brackets hold 95% "
+            "intervals.",
+            how_to_read=tr(COURSE_KEY),
+        )
+    )
+    with st.container(gap="medium", key="new_claims"):
+        for outcome, words in decided:
+            show_new_claim(words, HEADINGS[outcome], choice)
+    if groups[Outcome.OPEN]:
+        st.caption(tr(":material/help: Undecided. Press a claim to see its evidence."))
+        with st.container(horizontal=True, gap="xsmall"):
+            for words in groups[Outcome.OPEN]:
+                choice.button(words.claim.id, plain(tr(words.claim.title)), "open_new")
+
+
+def show_new_claim(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None:
+    """Draw the finding on a claim, its numbers, and the learning curves of its variants."""
+    claim, evidence = words.claim, words.evidence
+    if evidence is None or words.verdict is None:
+        return
+    statement, finding = main_statement(evidence, words.verdict)
+    difference = capitalised(effect_in_words(statement, finding))
+    left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
+    with left, st.container(gap="xxsmall"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            prediction = tr("Our prediction: {prediction}", prediction=tr(claim.prediction))
+            st.caption(tr(heading), help=plain(prediction))
+            look = {"icon": ":material/arrow_forward:", "type": "tertiary"}
+            title = plain(tr(claim.title))
+            choice.button(claim.id, tr("Evidence"), "open_new", help=title, **look)
+        st.markdown(f"**{plain(words.found)}**")
+        numbers = f"{difference}. " if difference else ""  # some never solve it
+        st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
+    figure = plot_learning(evidence, statement)
+    if figure is not None:
+        with right:
+            components.picture(
+                figure,
+                key=f"course_{claim.id}",
+                alt=f"{tr(claim.title)}. {describe_learning(evidence, statement)}",
+                narrower={NARROW: plot_learning(evidence, statement, narrow=True)},
+            )
 
 
 def show_claims(choice: QuestionChoice, records: Records) -> None:
@@ -255,6 +387,7 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
             choice.direct = False
 
     cells = [words.cells for words in claims_in_words(records, CLAIMS.values())]
+    rows = [] if choice.claim is None else [names.index(choice.claim)]
     st.dataframe(
         pd.DataFrame(cells)[columns],
         hide_index=True,
@@ -262,9 +395,7 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
         height=460,
         on_select=take_row,
         selection_mode="single-row",
-        selection_default={
-            "selection": {"rows": [] if choice.claim is None else [names.index(choice.claim)]}
-        },
+        selection_default={"selection": {"rows": rows}},
         column_config={
             name: st.column_config.TextColumn(tr(COLUMNS[name]), width=_WIDTHS[name])
             for name in columns
@@ -290,7 +421,7 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
         show_source(words)
     n_seeds = QuickForm.of(claim, evidence).n_seeds
     question = tr("What will {n} new seeds say about this claim?", n=n_seeds)
-    with beside_run(words, question, BETS, words.reason):
+    with RerunArea(words, question, BETS, words.reason).beside():
         if evidence is None:
             not_run_yet([claim.id])
         elif not hidden:
@@ -307,7 +438,12 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     """Draw the finding on a claim, its verdict and reason, the figure, and all details."""
     with st.container(key="conclusion"):
         st.markdown(plain(words.found))
-    st.markdown(f"{_verdict_line(words)} {plain(words.reason)}".rstrip())
+    verdict, expected = tr(words.verdict or ""), tr(words.claim.expected)
+    if words.outcome is Outcome.TRUE:
+        line = tr("**{verdict}**, as predicted.", verdict=verdict)
+    else:
+        line = tr("**{verdict}**; we predicted “{expected}”.", verdict=verdict, expected=expected)
+    st.markdown(f"{ICONS[words.verdict]} {line} {plain(words.reason)}".rstrip())
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
@@ -317,44 +453,19 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
         st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.trained_with)}")
     with st.expander(tr("What was predicted, and what had been seen before")):
-        for name in _PREDICTED:
+        for name in (mark("Prediction"), mark("Seen before")):
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
     with st.expander(tr("All statements, and their seeds one by one")):
         st.markdown(markdown_table(statements_table(evidence).narrow))
-        components.picture(
-            plot_differences(evidence),
-            key="picture_differences",
-            alt=describe_differences(evidence),
-        )
+        figure, alt = plot_differences(evidence), describe_differences(evidence)
+        components.picture(figure, key="picture_differences", alt=alt)
         st.caption(tr(DIFFERENCES_KEY))
     show_learning(evidence)
     with st.expander(tr("How learning rates and schedules were found")):
-        figure = plot_recipes(evidence)
-        if figure is not None:
-            narrow = plot_recipes(evidence, narrow=True)
-            _curves(figure, narrow, describe_recipes(evidence), "recipes")
+        recipes = plot_recipes(evidence)
+        if recipes is not None:
+            alt, narrow = describe_recipes(evidence), plot_recipes(evidence, narrow=True)
+            narrower = {NARROW: narrow}
+            components.picture(recipes, key="picture_recipes", alt=alt, narrower=narrower)
             st.caption(tr(RECIPES_KEY))
         st.markdown(markdown_table(tuning_table(evidence).narrow))
-
-
-def _verdict_line(words: ClaimInWords) -> str:
-    """Return the verdict on a claim and whether it was predicted, in Markdown."""
-    icon = ICONS[words.verdict] if words.verdict else ""
-    verdict = tr(words.verdict) if words.verdict else ""
-    if words.outcome is Outcome.TRUE:
-        line = tr("**{verdict}**, as predicted.", verdict=verdict)
-    else:
-        line = tr(
-            "**{verdict}**; we predicted “{expected}”.",
-            verdict=verdict,
-            expected=tr(words.claim.expected),
-        )
-    return f"{icon} {line}"
-
-
-def downloads(records: Records) -> None:
-    """Draw the button that downloads all evidence."""
-    if not records:
-        return
-    label, file = tr("All evidence as JSON"), "attnkit-claims.json"
-    download(label, records.to_json, file, key="claims_json")

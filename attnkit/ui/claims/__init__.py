@@ -1,1 +1,0 @@
-"""The page Questions: evidence for claims, and claims that visitors run again."""
