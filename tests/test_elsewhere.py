@@ -108,7 +108,7 @@ def test_a_claim_holds_fails_or_says_nothing_with_the_best_of_three_rates(compar
     text, figure = readable(claim, result), plot_elsewhere(claim, result)
     assert len(text.splitlines()) == 1 + len(result.places)
     assert sum(len(mark["x"]) for mark in figure["data"]) == 2 * len(result.places)
-    assert sum(map(describe_elsewhere(claim, result).count, "✓✗~–")) == len(result.places)
+    assert sum(map(describe_elsewhere(result).count, "✓✗~–")) == len(result.places)
 
 
 def test_every_arm_is_trained_at_half_once_and_twice_its_rate_on_three_new_seeds():

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
+from attnkit.evidence.elsewhere import in_words, load_elsewhere
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
@@ -106,6 +107,10 @@ _ONE_CACHE = {
 # Translators: heading of the tasks and sizes with which a claim was tested.
 TRAINED_WITH = mark("Trained with")
 """Heading of the tasks and sizes of a claim's runs."""
+
+# Translators: heading of other structures (layers, heads, widths) in which a claim holds.
+WHERE = mark("Where it holds")
+"""Heading of the structures in which a claim holds."""
 
 _SCORES: dict[Seen, str] = {
     "nothing": mark("{n} of {all} where we had seen nothing"),
@@ -226,6 +231,12 @@ class ClaimInWords:
             return ""
 
     @property
+    def where(self) -> str:
+        """Structures in which the claim holds, without a full stop, as far as they were tried."""
+        found = load_elsewhere().get(self.claim.id)
+        return tr("not varied yet") if found is None else in_words(found)
+
+    @property
     def facts(self) -> dict[str, str]:
         """Marked heading → text of all that is known about the claim, the answer first."""
         claim, is_known = self.claim, self.verdict is not None
@@ -244,6 +255,7 @@ class ClaimInWords:
             # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
             TRAINED_WITH: self.trained_with,
+            WHERE: f"{self.where}." if is_known else "",
             mark("Claim"): tr(claim.says),
             mark("Source"): tr(claim.source),
             mark("Prediction"): " ".join(filter(None, prediction)),
@@ -359,8 +371,9 @@ def to_markdown(records: Records) -> str:
     rows = []
     for words in claims_in_words(records):
         cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
-        rows.append([*(cells[name] for name in columns), words.trained_with])
-    table = markdown_table([*(COLUMNS[name] for name in columns), TRAINED_WITH], rows)
+        rows.append([*(cells[name] for name in columns), words.trained_with, words.where])
+    head = [*(COLUMNS[name] for name in columns), TRAINED_WITH, WHERE]
+    table = markdown_table(head, rows)
     return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
 
 

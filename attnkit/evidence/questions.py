@@ -153,9 +153,14 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
     if form == "steps":
         doublings = evidence.scores[arm]["steps_to_solve"][-1]
         median = 2 ** np.median(np.where(np.isnan(doublings), np.inf, doublings))
-        # Translators: in place of a number of steps: more than we gave for training.
-        more = tr("more than we gave")
-        return _whole(median) if np.isfinite(median) else more
+        if not np.isfinite(median):
+            # Translators: in place of a number of steps: more than we gave for training.
+            return tr("more than we gave")
+        steps = evidence.curves[arm].steps
+        if median <= steps[steps > 0][0]:
+            # Translators: a number of steps, after which a model was evaluated for the first time.
+            return tr("at most {n:,.0f}", n=float(median))
+        return _whole(median)
     measure, _, times = form.partition("@")
     longest = 2 ** (len(evidence.scores[arm]["accuracy"]) - 1)
     at = longest if times == "end" else int(times or 1)

@@ -17,7 +17,7 @@ from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, rivals_of
 from attnkit.evidence.tuning import Tried
-from attnkit.evidence.verdict import Finding, loser
+from attnkit.evidence.verdict import MOST_WORSE, Finding, loser
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.words import capitalised, listed
@@ -103,10 +103,20 @@ def tested_in_words(statement: Statement, finding: Finding) -> str:
     """Return a statement in words that its finding allows, without a full stop.
 
     A variant that falls behind with no more than half of the seeds is not called worse; it falls
-    behind more often.
+    behind more often. Of one that is called no worse the share of the seeds is told for which that
+    is shown.
     """
-    is_frequency = statement.asserts_difference and finding.is_frequency
-    return tr(statement.more_often if is_frequency else statement.text)
+    if not statement.asserts_difference:
+        return _limited(tr(statement.text), finding)
+    return tr(statement.more_often if finding.is_frequency else statement.text)
+
+
+def _limited(sentence: str, finding: Finding) -> str:
+    """Return a sentence that a variant is no worse, with the share of the seeds that it limits."""
+    if finding.method == "mean":
+        return sentence
+    share = percent(1 - MOST_WORSE)
+    return tr("{sentence}, with at least {share} of all seeds", sentence=sentence, share=share)
 
 
 def found_in_words(statement: Statement, finding: Finding) -> str:
@@ -116,8 +126,9 @@ def found_in_words(statement: Statement, finding: Finding) -> str:
         return tr("The seeds do not decide whether this is true: “{statement}”", statement=tested)
     if finding.verdict is Verdict.HELD:
         return tested
-    is_frequency = not statement.asserts_difference and finding.is_frequency
-    return capitalised(tr(statement.more_often if is_frequency else statement.opposite))
+    if statement.asserts_difference:
+        return capitalised(_limited(tr(statement.opposite), finding))
+    return capitalised(tr(statement.more_often if finding.is_frequency else statement.opposite))
 
 
 def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
@@ -277,8 +288,12 @@ def effect_in_words(statement: Statement, finding: Finding) -> str:
     number = difference_in_words(finding.effect, statement)
     if not number:
         return ""
+    ends = (finding.effect_low, finding.effect_high)
+    if statement.measured.unit == "doublings" and math.isfinite(sum(ends)):
+        ratio, low, high = (f"{2**value:.2g}" for value in (finding.effect, *ends))
+        return tr("median ratio {ratio} [{low} to {high}]", ratio=ratio, low=low, high=high)
     effect = tr(_EFFECTS[finding.method, statement.right is not None], effect=number)
-    low, high = (_difference(end, statement) for end in (finding.effect_low, finding.effect_high))
+    low, high = (_difference(end, statement) for end in ends)
     if not (low and high):
         return effect
     # Translators: an interval of differences, such as "[−50.0 to +0.0]".

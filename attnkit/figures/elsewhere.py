@@ -17,7 +17,7 @@ from attnkit.foundation.language import mark, tr
 ELSEWHERE_KEY = mark(
     "Three new seeds in every structure, each variant at the best of three learning rates. "
     "✓ the claim holds, ✗ it does not hold, ~ it holds with some seeds, – no variant learns. "
-    "Bold: the structure of the claim."
+    "Bold: the structure of the claim, whose title names what a ✗ excludes."
 )
 """How to read `plot_elsewhere`."""
 
@@ -57,7 +57,7 @@ def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
     return draw([Panel(axis, rows_axis, marks, height=_HEIGHT * len(places))], top=6)
 
 
-def describe_elsewhere(claim: Claim, result: Elsewhere) -> str:
+def describe_elsewhere(result: Elsewhere) -> str:
     """Describe in words what `plot_elsewhere` shows."""
     return tr("Where it holds. {places}.", places=in_words(result))
 

@@ -15,9 +15,11 @@ import streamlit as st
 
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.evidence import record
+from attnkit.evidence.elsewhere import load_elsewhere
 from attnkit.evidence.presentation import (
     COLUMNS,
     TRAINED_WITH,
+    WHERE,
     ClaimInWords,
     Outcome,
     cache_in_words,
@@ -37,6 +39,7 @@ from attnkit.evidence.words import (
     statements_table,
     tuning_table,
 )
+from attnkit.figures.elsewhere import ELSEWHERE_KEY, describe_elsewhere, plot_elsewhere
 from attnkit.figures.evidence import (
     DIFFERENCES_KEY,
     EVIDENCE_KEY,
@@ -434,6 +437,18 @@ def show_source(words: ClaimInWords) -> None:
     st.caption(plain(f"{tr(words.claim.says)} ({tr(words.claim.source)})"))
 
 
+def show_elsewhere(words: ClaimInWords) -> None:
+    """Draw in which other structures a claim holds, or say that none was tried."""
+    found = load_elsewhere().get(words.claim.id)
+    if found is None:
+        st.caption(f"**{tr(WHERE)}:** {words.where}.")
+        return
+    st.caption(f"**{tr(WHERE)}**")
+    figure, alt = plot_elsewhere(words.claim, found), describe_elsewhere(found)
+    components.picture(figure, key="picture_elsewhere", alt=alt)
+    st.caption(tr(ELSEWHERE_KEY))
+
+
 def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     """Draw the finding on a claim, its verdict and reason, the figure, and all details."""
     with st.container(key="conclusion"):
@@ -452,6 +467,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         show_source(words)
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
         st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.trained_with)}")
+        show_elsewhere(words)
     with st.expander(tr("What was predicted, and what had been seen before")):
         for name in (mark("Prediction"), mark("Seen before")):
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
