@@ -55,7 +55,7 @@ def texts_of_questions(*_, **__):
         texts += [numbers.template for numbers in one.numbers]
         for sentence, pair in product((*one.conclusion, *one.reason), product(Verdict, repeat=2)):
             texts += sentence.answer(*pair).values.values()
-        yield from ((1, None, str(text), []) for text in texts)
+        yield from ((1, None, str(text), []) for text in texts if text)
 
 
 METHODS = [

@@ -81,12 +81,12 @@ LEARNT = 0.75
 
 
 class Outcome(StrEnum):
-    """Outcome of a claim in one structure."""
+    """Outcome of a claim in one structure, in English; on screen it has its mark."""
 
-    HOLDS = mark("holds")
-    MIXED = mark("holds with some seeds")
-    FAILS = mark("does not hold")
-    OPEN = mark("no variant learns")
+    HOLDS = "holds"
+    MIXED = "holds with some seeds"
+    FAILS = "does not hold"
+    OPEN = "no variant learns"
 
     @property
     def mark(self) -> str:

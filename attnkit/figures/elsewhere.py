@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from html import escape
+
+import numpy as np
 
 from attnkit.claims import Claim
 from attnkit.claims.base import arm_title
@@ -17,7 +20,7 @@ from attnkit.foundation.language import mark, tr
 ELSEWHERE_KEY = mark(
     "Three new seeds in every structure, each variant at the best of three learning rates. "
     "✓ the claim holds, ✗ it does not hold, ~ it holds with some seeds, – no variant learns. "
-    "Bold: the structure of the claim, whose title names what a ✗ excludes."
+    "The title names what a ✗ excludes."
 )
 """How to read `plot_elsewhere`."""
 
@@ -26,35 +29,32 @@ _HEIGHT = 19
 
 
 def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
-    """Plot a row per structure: its mark, and the value of every arm."""
-    measure, places = claim.statements[0].measured, result.places
-    known = [
-        [v * scale_of(measure) for v in place.values.values() if math.isfinite(v)]
-        for place in places
-    ]
-    ends = [value for values in known for value in values] or [0.0]
-    low, high = (0.0, 100.0) if measure.unit == "points" else (min(ends), max(ends))
+    """Plot a row for the structure of the claim and for every other one: its mark and the arms."""
+    measure = claim.statements[0].measured
+    own = next(place for place in result.places if place.is_own)
+    places = [own, *(place for place in result.places if not place.is_own)]
+    arms = [arm for arm in claim.arms if arm.name in own.values]
+    marks, ends = stripes(len(places)), [0.0, 100.0] if measure.unit == "points" else []
+    spread = np.linspace(-0.2, 0.2, len(arms)) if len(arms) > 1 else [0.0]
+    for arm, offset in zip(arms, spread, strict=True):
+        values = np.array([place.values[arm.name] for place in places]) * scale_of(measure)
+        known = np.flatnonzero(np.isfinite(values))
+        x, y = values[known].tolist(), (known + offset).tolist()
+        color, symbol = color_and_symbol(arm)
+        name = escape(arm_title(arm.name))
+        tips = [f"{name}: {measured_in_words(value, measure)}" for value in x]
+        marks.append(dots(x, y, color, symbol=symbol, size=9, edge=OUTLINE, tips=tips))
+        ends += x
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
     margin = 0.05 * (high - low) or 0.5
-    marks = stripes(len(places))
-    for arm in claim.arms:
-        rows = [
-            (place.values[arm.name] * scale_of(measure), row)
-            for row, place in enumerate(places)
-            if math.isfinite(place.values.get(arm.name, math.nan))
-        ]
-        if rows:
-            x, y = zip(*rows, strict=True)
-            color, symbol = color_and_symbol(arm)
-            tips = [f"{escape(arm_title(arm.name))}: {measured_in_words(v, measure)}" for v in x]
-            marks.append(dots(x, y, color, symbol=symbol, size=10, edge=OUTLINE, tips=tips))
     axis = Axis(low - margin, high + margin, axis_title(measure))
     if measure.unit == "doublings":
-        ticks = range(math.floor(low), math.ceil(high) + 1)
-        axis = Axis(
-            low - margin, high + margin, axis_title(measure), ticks, [f"{2**t:,}" for t in ticks]
-        )
-    rows_axis = row_axis([_label(place) for place in places])
-    return draw([Panel(axis, rows_axis, marks, height=_HEIGHT * len(places))], top=6)
+        ticks = range(math.ceil(low), math.floor(high) + 1)
+        axis = replace(axis, ticks=ticks, texts=[f"{2**tick:,}" for tick in ticks])
+    # Translators: label of the structure (layers, heads, widths) that a claim has itself.
+    as_claimed = tr("as claimed")
+    labels = [f"<b>{as_claimed} {own.outcome.mark}</b>", *map(_label, places[1:])]
+    return draw([Panel(axis, row_axis(labels), marks, height=_HEIGHT * len(places))], top=6)
 
 
 def describe_elsewhere(result: Elsewhere) -> str:
@@ -63,5 +63,4 @@ def describe_elsewhere(result: Elsewhere) -> str:
 
 
 def _label(place: Place) -> str:
-    text = f"{tr(TITLES[place.side])} {value_in_words(place)} {place.outcome.mark}"
-    return f"<b>{escape(text)}</b>" if place.is_own else escape(text)
+    return escape(f"{tr(TITLES[place.side])} {value_in_words(place)} {place.outcome.mark}")

@@ -453,7 +453,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     """Draw the finding on a claim, its verdict and reason, the figure, and all details."""
     with st.container(key="conclusion"):
         st.markdown(plain(words.found))
-    verdict, expected = tr(words.verdict or ""), tr(words.claim.expected)
+    verdict, expected = tr(words.verdict) if words.verdict else "", tr(words.claim.expected)
     if words.outcome is Outcome.TRUE:
         line = tr("**{verdict}**, as predicted.", verdict=verdict)
     else:
@@ -463,11 +463,11 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
     with left:
         show_picture(evidence, "shipped")
         st.caption(tr(EVIDENCE_KEY))
+        show_elsewhere(words)
     with right:
         show_source(words)
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
         st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.trained_with)}")
-        show_elsewhere(words)
     with st.expander(tr("What was predicted, and what had been seen before")):
         for name in (mark("Prediction"), mark("Seen before")):
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
