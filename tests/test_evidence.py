@@ -291,10 +291,13 @@ def test_a_finding_is_told_as_its_statement_its_opposite_or_a_frequency():
             held = (statement.asserts_difference and often) or statement.text
             failed = (not statement.asserts_difference and often) or statement.opposite
             seven = replace(judge_statement(statement, np.zeros(7)), n_worse=n_worse)
+            limits = "" if statement.measured.compares_means else ", with at least 80% of all seeds"
+            held += "" if statement.asserts_difference else limits
+            failed += limits if statement.asserts_difference else ""
             for text, p_held, p_not in ((held, 0.0, 1.0), (failed, 1.0, 0.0), (held, 1.0, 1.0)):
                 found = found_in_words(statement, replace(seven, p_held=p_held, p_not=p_not))
                 with about(claim):
-                    told = capitalised(text)
+                    told = capitalised(str(text))
                     assert found == told if p_held != p_not else found.endswith(f": “{told}”")
 
 
@@ -306,15 +309,18 @@ def test_a_finding_is_told_as_its_statement_its_opposite_or_a_frequency():
 def test_a_finding_is_told_with_its_numbers(values, builder, measure):
     """Counted pairs with their median, or a mean, each with its interval and its unit."""
     statement = builder("a", "b", 0.1, measure=measure)
-    units = {"accuracy": " points", "steps_to_solve": " doublings", "loss": " nats"}
-    unit, scale = units.get(measure, ""), 100 if measure == "accuracy" else 1
-    digits = 1 if unit in (" points", " doublings") else 3
+    units = {"accuracy": "difference {} points", "loss": "difference {} nats"}
+    units |= {"steps_to_solve": "ratio {}", "mass_on_target": "difference {}"}
+    scale, digits = (100, 1) if measure == "accuracy" else (1, 3)
     finding = judge_statement(statement, values)
     told, n_lost = finding_in_words(statement, finding), int(np.isnan(values).sum())
     known = [finding.effect, finding.effect_low, finding.effect_high]
     effects = [scale * effect for effect in known if not np.isnan(effect)]
     texts = [fixed(effect, digits, "+") for effect in effects]
-    assert not texts or f"difference {texts[0]}{unit}" in told
+    if measure == "steps_to_solve":
+        effects = [2**effect for effect in effects]
+        texts = [f"{effect:.2g}" for effect in effects]
+    assert not texts or units[measure].format(texts[0]) in told
     assert len(texts) < 3 or f"[{texts[1]} to {texts[2]}]" in told
     assert ("diverged with" in told) == bool(n_lost)
     expected, lost = [*effects], [n_lost] if n_lost else []

@@ -284,21 +284,24 @@ _EFFECTS = {
 
 
 def effect_in_words(statement: Statement, finding: Finding) -> str:
-    """Return the median or mean difference with its interval; empty if it is NaN."""
-    number = difference_in_words(finding.effect, statement)
-    if not number:
+    """Return the median or mean difference with its interval; empty if it is NaN.
+
+    Of steps it is a ratio.
+    """
+    values = (finding.effect, finding.effect_low, finding.effect_high)
+    if statement.measured.unit == "doublings":
+        template = mark("median ratio {effect}")
+        effect, low, high = ("" if np.isnan(one) else f"{2**one:.2g}" for one in values)
+    else:
+        template = _EFFECTS[finding.method, statement.right is not None]
+        effect = difference_in_words(finding.effect, statement)
+        low, high = (_difference(one, statement) for one in values[1:])
+    if not effect:
         return ""
-    ends = (finding.effect_low, finding.effect_high)
-    if statement.measured.unit == "doublings" and math.isfinite(sum(ends)):
-        ratio, low, high = (f"{2**value:.2g}" for value in (finding.effect, *ends))
-        return tr("median ratio {ratio} [{low} to {high}]", ratio=ratio, low=low, high=high)
-    effect = tr(_EFFECTS[finding.method, statement.right is not None], effect=number)
-    low, high = (_difference(end, statement) for end in ends)
-    if not (low and high):
-        return effect
+    told = tr(template, effect=effect)
     # Translators: an interval of differences, such as "[−50.0 to +0.0]".
     interval = tr("[{low} to {high}]", low=low, high=high)
-    return f"{effect} {interval}"
+    return f"{told} {interval}" if low and high else told
 
 
 def difference_in_words(value: float, statement: Statement) -> str:
