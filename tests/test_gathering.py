@@ -341,7 +341,7 @@ def test_a_record_is_read_as_it_was_written(accuracy, options, monkeypatch):
             np.testing.assert_allclose(after.scores[name][measure], values, rtol=1e-8)
     for name, tuned in before.tuned.items():
         new = after.tuned[name]
-        assert (new.recipe, set(new.curves)) == (tuned.recipe, set(tuned.curves))
+        assert new.recipe == tuned.recipe
         for one, other in zip(new.tried, tuned.tried, strict=True):
             assert one.mean == pytest.approx(other.mean, nan_ok=True)
             assert repr(replace(one, mean=0.0)) == repr(replace(other, mean=0.0))

@@ -140,7 +140,7 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence():
         *(f"**{words.verdict}**, as predicted.", rises_in_words(evidence)),
     ):
         assert told in text
-    assert pictures(tab) == {"shipped", "learning", "differences", "recipes", "elsewhere"}
+    assert pictures(tab) == {"shipped", "learning", "differences", "elsewhere"}
     assert len(tab.get("page_link")) == len(evidence.experiments)
     tab.query_params.clear()
     tab = turn_to(turn_to(tab, "guide"), "questions")

@@ -324,7 +324,7 @@ def test_learning_counts_most_then_accuracy_and_speed():
 
 
 def test_what_is_found_holds_all_that_was_tried():
-    """With the seeds that learn, the mean, and the curves of the best; none diverges unseen."""
+    """With the seeds that learn and the mean; none diverges unseen."""
 
     def landscape(request):
         losses = np.full(request.n_seeds, abs(request.point.doublings - 1.0))
@@ -335,8 +335,6 @@ def test_what_is_found_holds_all_that_was_tried():
     finish(search, landscape)
     found = search.found()
     assert found.recipe == (pytest.approx(2 * DEFAULT), found.schedule)
-    assert len(found.curves) == tuning.FINALISTS
-    assert found.curves[f"{found.schedule} {found.rate:g}"].by == "loss"
     for one in found.tried:
         away = round(math.log2(one.rate / DEFAULT))
         assert (one.mean == pytest.approx(abs(away - 1))) != (away == 3)

@@ -23,7 +23,7 @@ from jaxtyping import Float64
 
 from attnkit.claims.base import Arm, Schedule
 from attnkit.claims.measures import SOLVED
-from attnkit.evidence.stored import Curve, Number
+from attnkit.evidence.stored import Number
 
 FIRST_DOUBLINGS = range(-2, 3)
 """Learning rates that are tried first, as doublings of the task's own."""
@@ -91,7 +91,6 @@ class Tuned:
         steps: Number of steps for which recipes were tried.
         tried: All recipes that were tried for so many steps.
         rivals: The next best recipes. An arm is called worse only if it is worse with them, too.
-        curves: Learning curves of the best recipes, by "schedule rate".
     """
 
     rate: float
@@ -100,7 +99,6 @@ class Tuned:
     steps: int = 0
     tried: tuple[Tried, ...] = ()
     rivals: tuple[Recipe, ...] = ()
-    curves: Mapping[str, Curve] = field(default_factory=dict)
 
     @property
     def recipe(self) -> Recipe:
@@ -256,10 +254,6 @@ class Search:
             steps=self._times * self.arm.base_steps,
             tried=tuple(self._tried(point) for point in sorted(self._runs)),
             rivals=tuple(self._recipe(point) for point in self.leading[1:]),
-            curves={
-                f"{point.schedule} {self._recipe(point).rate:g}": self._curve(point)
-                for point in self.leading
-            },
         )
 
     @property
@@ -312,8 +306,3 @@ class Search:
         rate = self._recipe(point).rate
         n_solved = int((accuracy >= SOLVED).sum())
         return Tried(rate, point.schedule, len(accuracy), n_solved, mean)
-
-    def _curve(self, point: Point) -> Curve:
-        parts = self._runs[point]
-        columns = [runs.loss if self.by == "loss" else runs.accuracy for runs in parts]
-        return Curve.of(parts[0].steps, np.concatenate(columns, axis=1), self.by)

@@ -1,13 +1,9 @@
-"""Figures of learning curves, accuracy or loss by logarithm of the steps.
-
-They compare the arms of a claim, or the best learning rates and schedules of each arm.
-"""
+"""Figure of the learning curves of a claim's arms, accuracy or loss by logarithm of the steps."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
@@ -35,13 +31,6 @@ LEARNING_KEY = mark(
 COURSE_KEY = mark("A line is the mean over seeds, its band the middle half of them.")
 """How to read `plot_learning` of one statement."""
 
-RECIPES_KEY = mark(
-    "A panel for every arm: its best four learning rates and schedules, on the seeds that tuned "
-    "them. The solid line is the one that was chosen. A line is the mean over these seeds, its "
-    "band the middle half of them."
-)
-"""How to read `plot_recipes`."""
-
 NARROW = 480
 """Width in pixels of a figure up to which the names of lines stand below the panels."""
 
@@ -50,7 +39,7 @@ _DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
 
 _LARGE, _SMALL = (16, 230), (27, 84)
 """Most characters in a line of a label, and height of the smallest panel in pixels: in the figure
-of all arms, and in those of one statement and of recipes."""
+of all arms, and in that of one statement."""
 
 _LINE, _GAP = 14, 7
 """Height of a line of a label and gap between labels in pixels."""
@@ -68,8 +57,12 @@ def plot_learning(
             compares them.
         narrow: Whether the names of the arms stand below the panels instead of beside them.
     """
-    panels = [("", lines) for lines in _arms_of(evidence, statement)]
-    return _figure(panels, _LARGE if statement is None else _SMALL, narrow)
+    size = _LARGE if statement is None else _SMALL
+    panels = [_panel(lines, size, narrow) for lines in _arms_of(evidence, statement)]
+    if not panels:
+        return None
+    right = 12 if narrow else 28 + 6 * size[0]
+    return draw(panels, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
 
 
 def describe_learning(evidence: Evidence, statement: Statement | None = None) -> str:
@@ -93,31 +86,8 @@ def describe_learning(evidence: Evidence, statement: Statement | None = None) ->
     return " ".join(filter(None, texts))
 
 
-def plot_recipes(evidence: Evidence, *, narrow: bool = False) -> Figure | None:
-    """Plot a panel for every tuned arm, a line for each of its best recipes; None without any.
-
-    Args:
-        evidence: The evidence.
-        narrow: Whether the names of the recipes stand below the panels instead of beside them.
-    """
-    return _figure(_recipes_of(evidence), _SMALL, narrow)
-
-
-def describe_recipes(evidence: Evidence) -> str:
-    """Describe in words what `plot_recipes` shows."""
-    texts = []
-    for arm, lines in _recipes_of(evidence):
-        ends = ", ".join(f"{line.title} {line.form(line.mean[-1])}" for line in lines)
-        values = {"arm": arm, "steps": float(lines[0].steps[-1]), "recipes": ends}
-        if lines[0].by == "accuracy":
-            texts.append(tr("{arm}, mean accuracy after {steps:,.0f} steps: {recipes}.", **values))
-        else:
-            texts.append(tr("{arm}, mean loss after {steps:,.0f} steps: {recipes}.", **values))
-    return " ".join(texts)
-
-
 class _Line:
-    """The curve of an arm or recipe, from an eighth of the base steps on, accuracies in percent."""
+    """The curve of an arm, from an eighth of the base steps on, accuracies in percent."""
 
     def __init__(self, arm: Arm, curve: Curve, dash: str, title: str) -> None:
         self.arm, self.dash, self.title, self.by = arm, dash, title, curve.by
@@ -168,42 +138,11 @@ def _arms_of(evidence: Evidence, statement: Statement | None) -> list[list[_Line
     ]
 
 
-def _recipes_of(evidence: Evidence) -> list[tuple[str, list[_Line]]]:
-    """Return the title of every tuned arm, and lines for its best recipes."""
-    panels = []
-    shown = {arm.name for arm in (*evidence.claim.judged_arms, *(arm for _, arm in evidence.lost))}
-    for name, arm in evidence.arms.items():
-        tuned = evidence.tuned.get(name)
-        if tuned is None or arm.recipe_of or name not in shown:
-            continue
-        tuned_arm = replace(arm, up_to=max(1, tuned.steps // arm.base_steps))
-        lines = []
-        for (recipe, known), dash in zip(tuned.curves.items(), _DASHES, strict=False):
-            schedule, _, rate = recipe.partition(" ")
-            if len(known.steps):
-                lines.append(_Line(tuned_arm, known, dash, f"{tr(schedule)} {rate}"))
-        if lines:
-            panels.append((arm_title(name), lines))
-    return panels
+def _panel(lines: list[_Line], size: tuple[int, int], narrow: bool) -> Panel:
+    """Return the panel of lines of one task with the same base steps.
 
-
-def _figure(
-    panels: Sequence[tuple[str, list[_Line]]], size: tuple[int, int], narrow: bool
-) -> Figure | None:
-    """Return the figure of panels with a title and lines; None without panels.
-
-    Labels stand beside the lines, or in a legend below a narrow figure. `size` is `_LARGE` or
-    `_SMALL`.
+    Labels stand beside the lines, or in a legend below a narrow figure.
     """
-    if not panels:
-        return None
-    drawn = [_panel(lines, size, narrow, title) for title, lines in panels]
-    right = 12 if narrow else 28 + 6 * size[0]
-    return draw(drawn, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
-
-
-def _panel(lines: list[_Line], size: tuple[int, int], narrow: bool, title: str) -> Panel:
-    """Return the panel of lines of one task with the same base steps."""
     task, base = lines[0].arm.experiment.task, lines[0].arm.base_steps
     is_loss = lines[0].by == "loss"
     last = max(float(line.steps[-1]) for line in lines)
@@ -229,13 +168,10 @@ def _panel(lines: list[_Line], size: tuple[int, int], narrow: bool, title: str) 
     x = Axis(base / 8, last, tr("steps"), places, texts, log=True)
     measure = tr("loss, nats") if is_loss else tr("accuracy")
     end = tr_n("{n:,} step", "{n:,} steps", base)
-    room = 35 if base == last else 27  # characters on a phone, left of the number of steps
-    above = " · ".join(filter(None, (measure, title)))
-    crowded = narrow and len(above) > room  # then this number stands at the lower end of its line
     marks = [
-        text(above, shift=(-42, 0)),
+        text(measure, shift=(-42, 0)),
         level(base, "dash", upright=True),
-        text(end, base, low if crowded else high, x_anchor="right" if base == last else "left"),
+        text(end, base, high, x_anchor="right" if base == last else "left"),
     ]
     if to_beat is not None:
         name = tr("chance {share}", share=in_percent(f"{to_beat:.3g}"))

@@ -50,11 +50,8 @@ from attnkit.figures.learning import (
     COURSE_KEY,
     LEARNING_KEY,
     NARROW,
-    RECIPES_KEY,
     describe_learning,
-    describe_recipes,
     plot_learning,
-    plot_recipes,
 )
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.words import capitalised
@@ -478,10 +475,4 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         st.caption(tr(DIFFERENCES_KEY))
     show_learning(evidence)
     with st.expander(tr("How learning rates and schedules were found")):
-        recipes = plot_recipes(evidence)
-        if recipes is not None:
-            alt, narrow = describe_recipes(evidence), plot_recipes(evidence, narrow=True)
-            narrower = {NARROW: narrow}
-            components.picture(recipes, key="picture_recipes", alt=alt, narrower=narrower)
-            st.caption(tr(RECIPES_KEY))
         st.markdown(markdown_table(tuning_table(evidence).narrow))
