@@ -157,7 +157,7 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
             # Translators: in place of a number of steps: more than we gave for training.
             return tr("more than we gave")
         steps = evidence.curves[arm].steps
-        if median <= steps[steps > 0][0]:
+        if round(median) <= steps[steps > 0][0]:
             # Translators: a number of steps, after which a model was evaluated for the first time.
             return tr("at most {n:,.0f}", n=float(median))
         return _whole(median)
