@@ -268,14 +268,6 @@ class Answer:
         ]
 
     @property
-    def missing(self) -> list[str]:
-        """Ids of the claims that the answer speaks of and that have no record."""
-        question = self.question
-        used = [one.claim for one in (*question.conclusion, *question.reason)]
-        used += [one.claim for one in question.numbers]
-        return [name for name in dict.fromkeys(used) if name not in self.records]
-
-    @property
     def asked(self) -> str:
         """Quotation and source of the question; empty if the question is our own."""
         question = self.question

@@ -29,12 +29,10 @@ class Table:
     """A table of plain texts.
 
     Attributes:
-        caption: What the table holds.
         head: Headings of the columns.
         rows: Cells; the first one of a row names it.
     """
 
-    caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
@@ -46,7 +44,7 @@ class Table:
         for title, *cells, end in self.rows:
             told = (f"{n}: {text}." for n, text in zip(names, cells, strict=True) if text)
             rows.append((title, " ".join(told), end))
-        return Table(self.caption, (first, tr("In numbers"), last), rows)
+        return Table((first, tr("In numbers"), last), rows)
 
 
 _SIZES = (
@@ -182,7 +180,7 @@ def statements_table(evidence: Evidence) -> Table:
         tr("Difference"),
         tr("Verdict, read alone"),
     )
-    return Table(tr("Tested statements"), head, rows)
+    return Table(head, rows)
 
 
 def tuning_table(evidence: Evidence) -> Table:
@@ -211,7 +209,7 @@ def tuning_table(evidence: Evidence) -> Table:
         tr("Tried (rate: seeds that learn, or the mean)"),
         tr("Note"),
     )
-    return Table(tr("How learning rates and schedules were found"), head, rows)
+    return Table(head, rows)
 
 
 def _tried_in_words(tried: Tried, by: str) -> str:

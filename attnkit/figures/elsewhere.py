@@ -19,8 +19,7 @@ from attnkit.foundation.language import mark, tr
 
 ELSEWHERE_KEY = mark(
     "Three new seeds in every structure, each variant at the best of three learning rates. "
-    "✓ the claim holds, ✗ it does not hold, ~ it holds with some seeds, – no variant learns. "
-    "The title names what a ✗ excludes."
+    "✓ the claim holds, ✗ it does not hold, ~ it holds with some seeds, – no variant learns."
 )
 """How to read `plot_elsewhere`."""
 

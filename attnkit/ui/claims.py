@@ -374,7 +374,7 @@ def _beside_table(own: Evidence, shipped: ClaimInWords) -> str:
     for statement, finding in own.own_findings.items():
         cells = (finding_in_words(statement, r.own_findings[statement]) for _, r, _ in columns)
         rows.append((tested_in_words(statement, finding), *cells))
-    return markdown_table(Table(tr("Your run"), ("", *(name for name, *_ in columns)), rows))
+    return markdown_table(Table(("", *(name for name, *_ in columns)), rows))
 
 
 def _link_to_lab(experiment: Experiment, listed_with: Sequence[Experiment]) -> None:
