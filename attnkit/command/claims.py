@@ -198,7 +198,8 @@ def _elsewhere(arguments: argparse.Namespace, chosen: list[Claim]) -> int:
     from attnkit.evidence.record import load_shipped
 
     if not arguments.claims:
-        chosen = [c for c in chosen if elsewhere.work_elsewhere(c) <= elsewhere.SIX_MINUTES]
+        in_time = (c for c in chosen if elsewhere.work_elsewhere(c) <= elsewhere.SIX_MINUTES)
+        chosen = [claim for claim in in_time if elsewhere.is_clear(load_shipped().get(claim.id))]
     found, ended = {}, False
     with _training(arguments) as bench:
         for number, claim in enumerate(chosen, 1):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import TypeAdapter
 
-from attnkit.claims import CLAIMS, Claim
+from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
@@ -232,6 +232,19 @@ def work_elsewhere(claim: Claim) -> float:
     experiments = [arm.experiment for arms in (own, *changed) for arm in arms]
     work = sum(work_of(one, one.sharing[0]) for one in experiments)
     return len(RATES) * N_SEEDS * work / n_cores()
+
+
+def is_clear(record: Evidence | None) -> bool:
+    """Return whether nine of ten seeds show every difference that a record has found.
+
+    Three seeds can say nothing about differences that fewer seeds show.
+    """
+    found = {} if record is None else record.own_findings
+    return all(
+        10 * one.n_worse >= 9 * one.n_pairs
+        for statement, one in found.items()
+        if statement.asserts_difference and one.verdict is Verdict.HELD and one.method == "pairs"
+    )
 
 
 def search_elsewhere(claim: Claim, record: Evidence | None, bench: Bench) -> Elsewhere:
