@@ -1,6 +1,7 @@
 """What the components of pages draw, in a real Chromium: in plain pages, without a server."""
 
 import csv
+import itertools
 import json
 import re
 from base64 import b64decode
@@ -300,8 +301,11 @@ def test_a_pressed_mark_is_told_and_a_narrow_place_has_its_own_figure(page):
     page.add_script_tag(content=get_plotlyjs())
     page.wait_for_selector(".ak-plot[data-draws]")
     for told, place in enumerate((1, 0), 1):
-        page.locator(".point").nth(place).hover(force=True)
-        page.wait_for_timeout(100)  # Plotly looks at the pointer now and then
+        for shift in itertools.cycle((8, 12)):  # Plotly looks at a moving pointer now and then
+            position = {"x": shift, "y": shift}
+            page.locator(".point").nth(place).hover(force=True, position=position)
+            if page.evaluate(f"{PLOT}._hoverdata?.[0]?.pointNumber") == place:
+                break
         page.mouse.down()
         page.mouse.up()
         page.wait_for_function(f"window.told.length === {told}")
