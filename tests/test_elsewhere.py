@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from small_claims import TINY, MadeUp, about, small_claim
@@ -88,7 +89,9 @@ def test_a_claim_holds_fails_or_says_nothing_with_the_best_of_three_rates(compar
         learns = name == "QKV" or settings["n_layers"] == 2
         return 1.0 if learns and rate == 0.01 else 0.4
 
-    claim = small_claim(arms=ARMS, statements=(compared("Q=K", "QKV"),))
+    unseen = arm("K=V", **TINY)  # QKV would have its rate, but it is not trained
+    arms = (ARMS[0], unseen, replace(ARMS[1], recipe_of="K=V"))
+    claim = small_claim(arms=arms, statements=(compared("Q=K", "QKV"),))
     result = search_elsewhere(claim, None, Somewhere(accuracy))
     differs, alike = (Outcome.HOLDS, Outcome.FAILS)[:: 1 if compared is worse else -1]
     for place in result.places:

@@ -277,7 +277,7 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
 
     found = measured(arms, RATES[:1])
     best = {arm.name: _is_best(claim, found[f"{arm.name} ×1"]) for arm in arms}
-    others = [arm for arm in arms if not (best[arm.name] and best[arm.recipe_of or arm.name])]
+    others = [arm for arm in arms if not (best[arm.name] and best.get(arm.recipe_of, True))]
     found |= measured(others, RATES[1:])
     scores: dict[str, Mapping[str, np.ndarray]] = {}
     rates: dict[str, float] = {}
