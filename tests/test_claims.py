@@ -193,6 +193,7 @@ def test_a_file_with_a_wrong_field_is_refused_in_one_line(tmp_path, run):
         ('"held"', '"true"', "expected: got 'true', allowed 'held', 'did not hold' or 'undecided'"),
         ("question", 'family = "Mine"\nquestion', "family: got 'Mine'", "'Our own'"),
         ("question", 'seen = "all"\nquestion', "seen: got 'all'", "'nothing'"),
+        ("question", 'conditions = ["layer"]\nquestion', "got 'layer'", "'layers'"),
         ('"K=V" }', '"K=W" }', "K=W"),
         ('{ variant = "K=V" }', "5", "arms 2: got 5, allowed a table"),
         ('{ variant = "K=V" }', '{ variant = "K=V", up_to = "x" }', "arms 2: up_to: got 'x'"),

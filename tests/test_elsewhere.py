@@ -143,7 +143,7 @@ def test_a_sentence_names_the_conditions_without_which_it_does_not_stand():
 
 
 def test_the_command_trains_elsewhere_shows_it(tmp_path, monkeypatch, capsys):
-    """Of a file of one's own, with an MLP and without one."""
+    """A claim of one's own is trained with an MLP and without one."""
     file = tmp_path / "own.toml"
     settings = ", ".join(f"{name} = {value!r}" for name, value in TINY.items()).replace("'", '"')
     arms = "".join(f'[[arms]]\nvariant = "{one.variant}"\n' for one in ARMS)

@@ -183,6 +183,10 @@ def arm_title(name: str) -> str:
     return tr(named(name))
 
 
+Side = Literal["mlp", "width", "layers", "heads", "entries", "steps"]
+"""Side of the structure of an experiment that a claim may be about."""
+
+
 @dataclass(frozen=True, repr=False)
 class Claim(Plotted):
     """A sentence about sharing that can be true or false, and its test.
@@ -203,8 +207,8 @@ class Claim(Plotted):
         followed: Multiple of its base steps for which an arm that has lost is followed.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
         family: Heading under which the claim is listed, one of `FAMILIES`.
-        conditions: Sides of the structure, see `attnkit.evidence.elsewhere`, whose values the title
-            names.
+        conditions: Sides of the structure whose values the title names, see
+            `attnkit.evidence.elsewhere`.
         is_new: Whether, as far as we know, nobody had tested the claim on its tasks before.
     """
 
@@ -223,7 +227,7 @@ class Claim(Plotted):
     followed: int = FOLLOWED
     reason: str = ""
     family: str = "What people ask"
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[Side, ...] = ()
     is_new: bool = False
 
     def __repr__(self) -> str:

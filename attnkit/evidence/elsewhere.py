@@ -22,11 +22,10 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.claims.base import Arm
+from attnkit.claims.base import Arm, Side
 from attnkit.claims.measures import SOLVED
-from attnkit.claims.statements import Statement
 from attnkit.evidence.stored import Number
-from attnkit.evidence.trials import Trial, comparing_trials, tuning_measure
+from attnkit.evidence.trials import Trial, comparing_trials, own_recipe, tuning_measure
 from attnkit.evidence.tuning import Recipe
 from attnkit.evidence.verdict import differences
 from attnkit.experiment import Experiment
@@ -55,7 +54,7 @@ RATES = (1.0, 0.5, 2.0)
 SIX_MINUTES = 18_000.0
 """Work that ends in about six minutes on two cores, in 10⁹ multiply-adds."""
 
-SIDES: dict[str, tuple[float, ...]] = {
+SIDES: dict[Side, tuple[float, ...]] = {
     "mlp": (0, 1, 4),
     "width": (0.5, 1, 2),
     "layers": (1, 2, 4),
@@ -66,7 +65,7 @@ SIDES: dict[str, tuple[float, ...]] = {
 """Values of every side of the structure: layers and heads are numbers, the width of the MLP is a
 multiple of the model's, and all others are multiples of what the claim has."""
 
-_SETTINGS = {
+_SETTINGS: dict[Side, tuple[str, ...]] = {
     "mlp": ("d_mlp",),
     "width": ("d_model", "d_head"),
     "layers": ("n_layers",),
@@ -110,7 +109,7 @@ class Place:
         learns: Whether any arm learns the task, see `LEARNT`; on text always.
     """
 
-    side: str
+    side: Side
     value: float
     is_own: bool
     outcome: Outcome
@@ -144,7 +143,7 @@ def shown_arms(claim: Claim) -> tuple[Arm, ...]:
     return tuple(arm for arm in claim.arms if arm in compared or arm.variant == "QKV")
 
 
-def structures(claim: Claim) -> dict[tuple[str, float], tuple[Arm, ...]]:
+def structures(claim: Claim) -> dict[tuple[Side, float], tuple[Arm, ...]]:
     """Return (side, value) → the arms with it.
 
     A side is left out if the claim compares it, or if the task has no such setting; a value, if the
@@ -161,7 +160,7 @@ def structures(claim: Claim) -> dict[tuple[str, float], tuple[Arm, ...]]:
     return found
 
 
-def _is_free(claim: Claim, side: str) -> bool:
+def _is_free(claim: Claim, side: Side) -> bool:
     """Return whether a side can be changed without changing what the claim compares."""
     known = {arm.name: settings(arm.experiment.task.name) for arm in shown_arms(claim)}
     names = _SETTINGS[side]
@@ -175,7 +174,7 @@ def _is_free(claim: Claim, side: str) -> bool:
     return alike and not any(f" {name}=" in arm.variant for arm in claim.compared_arms)
 
 
-def _changed(arm: Arm, side: str, value: float) -> Arm:
+def _changed(arm: Arm, side: Side, value: float) -> Arm:
     """Return an arm with a side of its structure changed."""
     own = Experiment(**{**arm.settings, "n_seeds": 1}).settings()
     factors = {name: own[name] for name in _SETTINGS[side] if name in own}
@@ -218,9 +217,7 @@ def recipes_of(claim: Claim, record: Evidence | None) -> dict[str, Recipe]:
     """Return arm → its recorded recipe, or the learning rate of its task."""
     known = {} if record is None else record.tuned
     return {
-        arm.name: known[arm.name].recipe
-        if arm.name in known
-        else Recipe(arm.experiment.training.learning_rate)
+        arm.name: known[arm.name].recipe if arm.name in known else own_recipe(arm)
         for arm in shown_arms(claim)
     }
 
@@ -289,7 +286,7 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
         scores[arm.name] = found[f"{arm.name} ×{rates[arm.name]:g}"]
     read = {
         statement: {
-            name: scores[name][statement.measure][_row(statement, scores[name])]
+            name: _read(scores[name], statement.measure, statement.at)
             for name in (arm.name for arm in arms)
         }
         for statement in claim.statements
@@ -301,7 +298,9 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
     )
     average = np.mean if claim.statements[0].measured.compares_means else np.median
     values = {name: float(average(one)) for name, one in read[claim.statements[0]].items()}
-    return Place("", 1, False, _outcome(holding), holding, values, rates, _learns(arms, scores))
+    return Place(
+        "width", 1, False, _outcome(holding), holding, values, rates, _learns(arms, scores)
+    )
 
 
 def _is_best(claim: Claim, scores: Mapping[str, np.ndarray]) -> bool:
@@ -309,13 +308,14 @@ def _is_best(claim: Claim, scores: Mapping[str, np.ndarray]) -> bool:
     if any(statement.measured.unit != "points" for statement in claim.statements):
         return False
     first = min(statement.at for statement in claim.statements)
-    accuracy = scores["accuracy"]
-    return bool((accuracy[min(first.bit_length(), len(accuracy)) - 1] >= SOLVED).all())
+    return bool((_read(scores, "accuracy", first) >= SOLVED).all())
 
 
-def _row(statement: Statement, scores: Mapping[str, np.ndarray]) -> int:
-    """Return the row of the scores of an arm at which a statement reads it."""
-    return min(statement.at.bit_length(), len(scores[statement.measure])) - 1
+def _read(scores: Mapping[str, np.ndarray], measure: str, at: int) -> np.ndarray:
+    """Return the scores of an arm at a multiple of its base steps, at most at its last step."""
+    values = scores[measure]
+    row: np.ndarray = values[min(at.bit_length(), len(values)) - 1]
+    return row
 
 
 def _learns(arms: Sequence[Arm], scores: Mapping[str, Mapping[str, np.ndarray]]) -> bool:
@@ -345,7 +345,7 @@ def _outcome(holding: Sequence[int]) -> Outcome:
     return Outcome.FAILS if min(holding) == 0 else Outcome.MIXED
 
 
-TITLES = {
+TITLES: dict[Side, str] = {
     "mlp": mark("MLP"),
     # Translators: of the model and its heads.
     "width": mark("Width"),

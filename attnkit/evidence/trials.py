@@ -89,11 +89,12 @@ def comparing_trials(
         n_seeds: Number of seeds, unless `Arm.most_seeds` is smaller.
         first_seed: The first seed.
     """
-    cells = [_Cell(arm, arm.up_to, recipes.get(arm.name) or _own(arm)) for arm in arms]
+    cells = [_Cell(arm, arm.up_to, recipes.get(arm.name) or own_recipe(arm)) for arm in arms]
     return _trials(cells, n_seeds, first_seed)
 
 
-def _own(arm: Arm) -> Recipe:
+def own_recipe(arm: Arm) -> Recipe:
+    """Return the recipe with the learning rate of the arm's task."""
     return Recipe(arm.experiment.training.learning_rate)
 
 
