@@ -23,6 +23,9 @@ ELSEWHERE_KEY = mark(
 )
 """How to read `plot_elsewhere`."""
 
+_FORMS = ("", "-open", "-open-dot", "-dot")
+"""Forms of the symbols of the first, second, … arm with the same sharing."""
+
 _HEIGHT = 19
 """Height of a row in pixels."""
 
@@ -40,9 +43,11 @@ def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
         known = np.flatnonzero(np.isfinite(values))
         x, y = values[known].tolist(), (known + offset).tolist()
         color, symbol = color_and_symbol(arm)
+        n_alike = sum(color_and_symbol(one) == (color, symbol) for one in arms[: arms.index(arm)])
+        symbol += _FORMS[n_alike % len(_FORMS)]
         name = escape(arm_title(arm.name))
         tips = [f"{name}: {measured_in_words(value, measure)}" for value in x]
-        marks.append(dots(x, y, color, symbol=symbol, size=9, edge=OUTLINE, tips=tips))
+        marks.append(dots(x, y, color, symbol=symbol, size=9, edge=OUTLINE, tips=tips, name=name))
         ends += x
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     margin = 0.05 * (high - low) or 0.5
@@ -53,7 +58,9 @@ def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
     # Translators: label of the structure (layers, heads, widths) that a claim has itself.
     as_claimed = tr("as claimed")
     labels = [f"<b>{as_claimed} {own.outcome.mark}</b>", *map(_label, places[1:])]
-    return draw([Panel(axis, row_axis(labels), marks, height=_HEIGHT * len(places))], top=6)
+    return draw(
+        [Panel(axis, row_axis(labels), marks, height=_HEIGHT * len(places))], top=6, legend="below"
+    )
 
 
 def describe_elsewhere(result: Elsewhere) -> str:
