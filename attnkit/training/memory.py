@@ -51,7 +51,7 @@ _KEPT_WEIGHTS = 2**26
 _BASE = 3 * 2**20
 """Bytes that every training takes: tables, generators, and objects of all cohorts."""
 
-_GAPS = 1.35
+_GAPS = 1.4
 """Memory that arrays of torch take with the gaps between them, divided by their size; measured: 1.1
 to 2.3. glibc fills a gap with a smaller aligned array only."""
 
@@ -183,7 +183,7 @@ class _Cohort:
         maps = len(self._experiment.layer_specs) * self._experiment.n_heads
         numbers = self.n_runs * (len(METRICS) + maps + len(task.slice_names))
         evaluations = self._training.n_evaluations * (_EVALUATION + _FLOAT * numbers)
-        return kept + self._n_seeds * per_seed + evaluations
+        return kept + int(_GAPS * self._n_seeds * per_seed) + evaluations
 
     def _drawing(self, n_examples: int, *, held_out: bool) -> float:
         """Bytes while a task draws examples of one seed."""
@@ -227,7 +227,7 @@ class _Cohort:
             else:
                 computing = n_seeds * n_first * n_passing(self._experiment, wiring)
             joining = n_runs * of_run if n_runs > n_seeds else 0
-            measuring = 2 * n_runs * n_first * max(n_scores(self._experiment, wiring))
+            measuring = 3 * n_runs * n_first * max(n_scores(self._experiment, wiring))
             passing = max(computing, joining, measuring, logits, longer)
             most = max(most, n_runs * of_run + int(_GAPS * passing))
         labels = 6 * n_runs * settings.n_eval * self._n_answers
