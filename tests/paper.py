@@ -197,10 +197,8 @@ def assert_printed_whole(page, name, choice, folder):
         # Two words share at most 30% of the smaller one, of whose box the letters are the middle.
         boxes = np.array([box for word, *box in words if len(word) > 1])  # not turned ones
         quarter = (boxes[:, 3] - boxes[:, 1]) / 4
-        low, high = (
-            boxes[:, :2] + [[0, 1]] * quarter[:, None],
-            boxes[:, 2:] - [[0, 1]] * quarter[:, None],
-        )
+        low = boxes[:, :2] + [[0, 1]] * quarter[:, None]
+        high = boxes[:, 2:] - [[0, 1]] * quarter[:, None]
         shared = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
         area = (high - low).prod(-1)
         over = shared.clip(0).prod(-1) > 0.3 * np.minimum.outer(area, area)

@@ -346,14 +346,11 @@ class InspectedExample:
         self.tokens, self.labels = examples.tokens, examples.labels[..., :n_labels].contiguous()
         self.of_answers = model.logits(self.tokens)
         self.of_all = model.logits(self.tokens, recorded)
-        self.layers = {}
-        n_layers, n_seeds = len(model.layer_specs), len(model.seeds)
+        self.layers, n_layers = {}, len(model.layer_specs)
         for run in range(model.n_runs):
-            place, seed = divmod(run, n_seeds)
-            self.layers[run] = [
-                (layer.scores[seed], layer.pattern[seed])
-                for layer in recorded[place * n_layers : (place + 1) * n_layers]
-            ]
+            place, seed = divmod(run, len(model.seeds))
+            own = recorded[place * n_layers : (place + 1) * n_layers]
+            self.layers[run] = [(layer.scores[seed], layer.pattern[seed]) for layer in own]
         model.differentiate(self.tokens, self.labels)
         self.numbers, self.gradient = model.numbers.clone(), model.gradient.clone()
 
@@ -367,10 +364,7 @@ class InspectedExample:
         return {name: value.double().requires_grad_() for name, value in found.items()}
 
     def check(self, variant, near=1e-3):
-        """Logits, scores, patterns and gradients are those of the formula, for all seeds.
-
-        Embeddings and values that are given have no gradient.
-        """
+        """Hold logits, scores, patterns and gradients of all seeds against the formula."""
         for place, seed in enumerate(self.model.seeds):
             run, own = self.run(variant, place), self.own(variant, place)
             reference = Reference(self.experiment, variant)
@@ -387,14 +381,12 @@ class InspectedExample:
             fixed = self.model.task.fixed_embedding(d_model, generator)
             if fixed is not None:
                 own["W_E"].grad[fixed[0]] = 0
-            gradients = self.model.run_parameters(run, self.gradient)
+            gradients, wanted_of = self.model.run_parameters(run, self.gradient), {}
             assert gradients.keys() == own.keys()
-            wanted_of = {
-                name: torch.zeros_like(value)
-                if value.grad is None or ("fixed_values" in variant.given and name.endswith("W_V"))
-                else value.grad
-                for name, value in own.items()
-            }
+            for name, value in own.items():
+                given = "fixed_values" in variant.given and name.endswith("W_V")
+                is_zero = given or value.grad is None
+                wanted_of[name] = torch.zeros_like(value) if is_zero else value.grad
             # What cancels, such as the gradient of a bias of keys, is small, not zero.
             largest = max(float(wanted.abs().max()) for wanted in wanted_of.values())
             for name, wanted in wanted_of.items():

@@ -107,10 +107,7 @@ def row_of(values, below=None):
 
 
 def test_colours_strokes_and_the_bar_tell_values_on_wide_and_narrow_screens(opened):
-    """Zero is in the middle; a stroke tells a negative sign, the bar what is beyond.
-
-    Grids of one model stand side by side where there is room; many heads scroll in a box.
-    """
+    """Zero is in the middle; a stroke tells a negative sign, the bar what is beyond."""
     page = opened
     columns = page.locator(".ak-atlas-column")
     expect(columns).to_have_count(2)

@@ -68,7 +68,7 @@ def text_with(tab, words):
 
 
 def test_the_page_concludes_and_opens_one_section_at_a_time(local_copy):
-    """Each has a link of its own and figures with descriptions; tables are made when opened."""
+    """Each has a link and figures with descriptions; tables are made when opened."""
     tab, table, shown = open_page("atlas"), made_atlas().table, set()
     assert texts(tab).index(text_with(tab, conclusion(table))) == 0
     text_with(tab, overlap_line(table))
@@ -84,7 +84,7 @@ def test_the_page_concludes_and_opens_one_section_at_a_time(local_copy):
             medians = [fixed(heads[name].median(), 2) for name in TIES]
             assert re.search(r" \S+ \| ".join(medians), row)
             assert "| reverse | 90% (10%) |" in text_with(tab, "| toy |")
-        keys = {element.key or "" for element in tab.get("bidi_component")}
+        keys = [element.key or "" for element in tab.get("bidi_component")]
         figures = {key for key in keys if key.startswith("atlas_")}
         for key in figures - shown:
             assert re.search(r"\d", drawn(tab, key)["alt"]), key
@@ -169,11 +169,9 @@ def test_a_hosted_copy_measures_nothing_and_a_damaged_atlas_is_told(tmp_path, mo
 @pytest.fixture
 def tiny_model(tmp_path):
     """A folder as `transformers` writes it: one BERT layer of two heads, whose W_K is its W_V."""
-    q, k = np.random.default_rng(0).standard_normal((2, 6, 6)).astype(np.float32)
-    named = {}
-    for role, w in zip(("query", "key", "value"), (q, k, k), strict=True):
-        stem = f"encoder.layer.0.attention.self.{role}"
-        named |= {f"{stem}.weight": w, f"{stem}.bias": np.ones(6, np.float32)}
+    q, k = np.random.default_rng(0).standard_normal((2, 6, 6))
+    stem = "encoder.layer.0.attention.self."
+    named = {f"{stem}{role}.weight": w for role, w in {"query": q, "key": k, "value": k}.items()}
     config = {"hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 1}
     files = {"model.safetensors": save(named), "config.json": {"model_type": "bert", **config}}
     return write(tmp_path / "tiny-bert", files).parent
@@ -194,7 +192,7 @@ def models_in(tab):
 def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     local_copy, tiny_model
 ):
-    """Its link, and no other, shows it to others; a process of its own takes a few seconds."""
+    """Its link, and no other, shows it to others."""
     tab = press(open_page("atlas", measure="cos_qk", show="own"), "own_measure")
     assert "model_measurement" not in tab.session_state
     tab = measured(tab, tiny_model)
@@ -214,10 +212,7 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
 
 
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
-    """An option is only a name, and a stop is no error.
-
-    A message names its source once and no file beside it, of which a visitor should not learn.
-    """
+    """An option is only a name, a stop is no error, and no message names a file of the server."""
     tab = open_page("atlas", show="own")
     text_with(measured(tab, f"--out={tmp_path}/x.parquet; touch {tmp_path}/y"), "got '--out=")
     assert list(tmp_path.iterdir()) == []
@@ -248,31 +243,20 @@ def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
 def inline_reader(monkeypatch, run):
     """Read sentences without processes: the command runs anew with each line and those before."""
 
-    class Inline(BytesIO):
-        code = None
+    def start(command, *, stderr, **_):
+        typed, process = BytesIO(), Mock()
 
-        def __init__(self, command, *, stderr, **_):
-            super().__init__()
-            self.arguments, self.messages, self.stdin = command[3:], Path(stderr.name), self
+        def flush():
+            monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(typed.getvalue())))
+            code, _, errors = run(*command[3:])
+            Path(stderr.name).write_text(errors)
+            process.poll.return_value = code if code and "error: line " not in errors else None
 
-        def flush(self):
-            if not self.closed and self.getvalue():
-                monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(self.getvalue())))
-                code, _, errors = run(*self.arguments)
-                self.messages.write_text(errors)
-                waits_for_more = not code or "error: line " in errors
-                self.code = None if waits_for_more else code
+        process.poll.return_value, process.stdin.flush = None, flush
+        process.stdin.write = typed.write
+        return process
 
-        def poll(self):
-            return self.code
-
-        def terminate(self):
-            self.code = -15
-
-        def wait(self, *_):
-            pass
-
-    monkeypatch.setattr(subprocess, "Popen", Inline)
+    monkeypatch.setattr(subprocess, "Popen", start)
 
 
 def test_a_sentence_is_read_and_a_wrong_one_loses_nothing(local_copy, inline_reader, tmp_path):

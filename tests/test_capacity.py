@@ -19,16 +19,8 @@ from searching import briefly
 from test_metrics import expected_of
 from visiting import drawn, plain_text, press, said, show, turn_to, watch_series
 
+from attnkit.analysis import capacity
 from attnkit.analysis.boundary import Boundary, boundary, mean_ratio, ratios, smallest
-from attnkit.analysis.capacity import (
-    COSTS,
-    cells,
-    difference,
-    frontier,
-    matching_cost,
-    runs_at,
-    slice_at,
-)
 from attnkit.analysis.conclusion import conclusion
 from attnkit.analysis.logistic import half_point
 from attnkit.figures import capacity as phases
@@ -60,7 +52,7 @@ def made_sweep(solves, *, sharing=("QKV", "K=V"), axes=None, n_seeds=5, base=Non
         row = {"sharing": variant.value, "seed": each, "learning_rate": 0.005, "error": None}
         row |= {"accuracy": 1.0 if solved else 0.9 * chance}
         row |= {"steps_to_threshold": 200.0 + each if solved else math.nan}
-        costs = zip(COSTS, (40, 70, 2, 100), strict=True)
+        costs = zip(capacity.COSTS, (40, 70, 2, 100), strict=True)
         rows.append({**row, **{cost: int(times * width) for cost, times in costs}, **point})
     return SweepResult(sweep, pd.DataFrame(rows).astype({"error": object}))
 
@@ -104,14 +96,15 @@ HOLED = failed(without(HOLED, d_head=3, sharing="QKV", seed=0), d_head=12, shari
 
 def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
     """In the order of the sweep; what was not run has no row, and what failed no numbers."""
-    rows = iter(cells(HOLED).to_dict("records"))
+    rows = iter(capacity.cells(HOLED).to_dict("records"))
     for point, variant in product(HOLED.sweep.points(), HOLED.sweep.sharing):
-        runs = slice_at(HOLED.runs[HOLED.runs["sharing"] == variant.value], point)
+        runs = capacity.slice_at(HOLED.runs[HOLED.runs["sharing"] == variant.value], point)
         if runs.empty:
             continue
         row = next(rows)
         assert {**point, "sharing": variant.value}.items() <= row.items()
-        assert [row[name] for name in COSTS] == [runs[name].iloc[0] for name in COSTS]
+        costs = list(capacity.COSTS)
+        assert [row[name] for name in costs] == runs[costs].iloc[0].tolist()
         trained = runs[runs["error"].isna()]
         steps = trained["steps_to_threshold"].dropna()
         assert (row["n_seeds"], row["n_solved"]) == (len(trained), len(steps))
@@ -125,16 +118,16 @@ def test_a_cell_has_the_statistics_of_its_seeds_its_costs_and_why_it_failed():
         assert row["solved"] == len(steps) / len(trained)
         assert row["steps_to_threshold"] == pytest.approx(steps.mean(), nan_ok=True)
     assert next(rows, None) is None
-    tuned = cells(made_sweep(lambda *_: 1.0, axes={"learning_rate": (0.01, 0.02)}))
+    tuned = capacity.cells(made_sweep(lambda *_: 1.0, axes={"learning_rate": (0.01, 0.02)}))
     assert tuned["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
     with pytest.raises(ValueError, match="'n_entries'"):
-        runs_at(WHOLE, {}, X)
-    assert set(runs_at(WHOLE, {Y: 4}, X)[Y]) == {4}
+        capacity.runs_at(WHOLE, {}, X)
+    assert set(capacity.runs_at(WHOLE, {Y: 4}, X)[Y]) == {4}
 
 
 def test_differences_are_paired_by_seed():
     """In points of accuracy and doublings of steps, over the seeds that both have."""
-    table = difference(HOLED, "K=V", "QKV")
+    table = capacity.difference(HOLED, "K=V", "QKV")
     trained = HOLED.runs[HOLED.runs["error"].isna()]
     kv, qkv = (trained[trained["sharing"] == one] for one in ("K=V", "QKV"))
     both = kv.merge(qkv, on=["d_head", "n_entries", "seed"])
@@ -151,8 +144,8 @@ def test_differences_are_paired_by_seed():
         assert row["n_steps_pairs"] == ratios.notna().sum()
         assert row["steps_difference"] == pytest.approx(ratios.mean(), nan_ok=True)
     assert table["clear"].any()
-    assert not difference(WHOLE, "QKV", "QKV")["clear"].any()
-    assert difference(WHOLE, "Q=V", "QKV").empty  # which was not trained
+    assert not capacity.difference(WHOLE, "QKV", "QKV")["clear"].any()
+    assert capacity.difference(WHOLE, "Q=V", "QKV").empty  # which was not trained
 
 
 def frame(**columns):
@@ -168,13 +161,10 @@ LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
 def test_no_other_cell_beats_those_on_the_frontier(drawn):
     """Compared with all pairs, with ties; cells that could not be trained are on none."""
     table = frame(parameters=[cost for cost, _ in drawn], accuracy=[level for _, level in drawn])
-    expected = {
-        i
-        for i, (cost, level) in enumerate(drawn)
-        if not math.isnan(level)
-        and not any(c <= cost and a >= level and (c, a) != (cost, level) for c, a in drawn)
-    }
-    assert set(frontier(table, "parameters").index) == expected
+    best = set(capacity.frontier(table, "parameters").index)
+    for i, (cost, level) in enumerate(drawn):
+        beaten = any(c <= cost and a >= level and (c, a) != (cost, level) for c, a in drawn)
+        assert (i in best) == (not beaten and not math.isnan(level))
 
 
 def test_costs_of_equal_accuracy_are_compared_between_cells_too():
@@ -183,7 +173,7 @@ def test_costs_of_equal_accuracy_are_compared_between_cells_too():
     def matched(of_a, of_b, spread=0.0):
         a, b = (frame(parameters=list(one), accuracy=list(one.values())) for one in (of_a, of_b))
         b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - spread, b["accuracy"] + spread
-        return matching_cost(a, b, "parameters").set_index("accuracy", drop=False)
+        return capacity.matching_cost(a, b, "parameters").set_index("accuracy", drop=False)
 
     table = matched({100: 0.2, 200: 0.6, 400: 1.0}, {200: 0.2, 400: 0.6, 800: 1.0})
     assert table["accuracy"].tolist() == [0.2, 0.6, 1.0]
@@ -200,18 +190,18 @@ def test_costs_of_equal_accuracy_are_compared_between_cells_too():
 
 def test_the_frontier_and_costs_of_equal_accuracy_are_drawn_and_described():
     """Every cell is a dot with the index of its row; limits may be infinite, or B falls short."""
-    table = slice_at(cells(failed(WHOLE, d_head=12, sharing="K=V")), {Y: 4})
+    table = capacity.slice_at(capacity.cells(failed(WHOLE, d_head=12, sharing="K=V")), {Y: 4})
     cost, names = "kv_cache_floats_per_token", ("QKV", "K=V")
     others, line, best = accepted(costs_of.plot_frontier(table, cost))["data"]
     trained = table.index[table["accuracy"].notna()]
     assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
-    assert best["customdata"] == frontier(table, cost).index.tolist()
+    assert best["customdata"] == capacity.frontier(table, cost).index.tolist()
     assert line["x"] == best["x"] == table.loc[best["customdata"], cost].tolist()
     told = costs_of.describe_frontier(table, cost)
     assert told.endswith(" 3 of 15 cells: QKV 0% for 2, K=V 0% for 2, QKV 100% for 6.")
     qkv, kv = (table[table["sharing"] == name] for name in names)
     for n_cells, words in ((8, "100%: 2.00 times (2.00 to 2.00)"), (4, "100%: K=V does not")):
-        found = matching_cost(qkv, kv[:n_cells], cost)
+        found = capacity.matching_cost(qkv, kv[:n_cells], cost)
         line = accepted(costs_of.plot_matching(found, cost, names))["data"][1]
         assert line["y"] == found["ratio"].dropna().tolist()
         assert words in costs_of.describe_matching(found, cost, names)
@@ -244,11 +234,10 @@ def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
 
 def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
     """In the order of the sweep, between widths that fail and succeed, on axes of every kind."""
-    found, again = (boundary(WHOLE, "K=V", X, Y) for _ in range(2))
+    found = boundary(WHOLE, "K=V", X, Y)
     assert (found.at, found.rises) == (list(ENTRIES), True)
     assert ((found.half > 4) & (found.half < 6)).all()
     assert ((found.low < found.half) & (found.half < found.high)).all()
-    assert np.array_equal(found.low, again.low)
     part = boundary(failed(WHOLE, d_head=8, n_entries=8), "K=V", X, Y)
     assert (part.at, part.half) == (found.at, pytest.approx(found.half, rel=0.1))
     single = WHOLE.runs[(WHOLE.runs[Y] != 4) | (WHOLE.runs[X] == 3)]
@@ -269,7 +258,6 @@ def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
     late.loc[cells_where(WHOLE, one), "steps_to_threshold"] = math.nan
     result = SweepResult(WHOLE.sweep, late)
     for swept, share, expected, below in (
-        (WHOLE, 1.0, [6] * 4, [4] * 4),
         (result, 1.0, [6, 12, 6, 6], [4, 8, 4, 4]),
         (result, 0.8, [6] * 4, [4] * 4),
         (extreme, 1.0, [math.inf] * 4, [16] * 4),
@@ -327,7 +315,7 @@ def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
 
 STEPS = "steps_to_threshold"
 GAPPY = failed(without(WHOLE, d_head=4, n_entries=8), d_head=12, sharing="K=V", n_entries=4)
-CELLS = cells(GAPPY)
+CELLS = capacity.cells(GAPPY)
 BOUNDS = [boundary(GAPPY, name, X, Y) for name in ("QKV", "K=V")]
 
 
@@ -374,7 +362,7 @@ def test_marks_and_words_of_a_phase_diagram_are_those_of_its_cells():
     assert (cross["x"], cross["y"]) == ([12], [4])
     assert "got 12, allowed less &lt;than&gt; that" in cross["hovertext"][0]
     marks = re.findall(r"(\w+|×):", phases.phase_key(CELLS, n_cells, STEPS, BOUNDS))
-    assert (marks, phases.phase_key(cells(WHOLE), n_cells)) == (["Grey", "×", "Blank"], "")
+    assert (marks, phases.phase_key(capacity.cells(WHOLE), n_cells)) == (["Grey", "×", "Blank"], "")
     row = CELLS[(CELLS["sharing"] == "K=V") & (CELLS[X] == 16) & (CELLS[Y] == 4)]
     *before, dark, pale = phases.with_mark(figure, row.index[0])["data"]
     assert before == figure["data"]
@@ -386,15 +374,15 @@ def test_marks_and_words_of_a_phase_diagram_are_those_of_its_cells():
     assert re.search(r"QKV: 31 cells, 0% to 100%.* 23 .* 2\.5 to 2\.5", text)
     told = r"K=V.* width 16, Entries 4.* 100%.*5 of 5 .*202 steps.* token 32"
     assert re.search(told, cell_texts(row, [X, Y])[0])
-    line = accepted(phases.plot_slice(slice_at(CELLS, {Y: 4}), X, "accuracy"))["data"][1]
+    line = accepted(phases.plot_slice(capacity.slice_at(CELLS, {Y: 4}), X, "accuracy"))["data"][1]
     assert line["x"] == pytest.approx([1, 2, 3, 4, 6, 8, 16], rel=0.03)  # beside each other
     assert line["y"][-1] == 1
 
 
 def test_differences_have_numbers_where_the_interval_excludes_zero():
     """They are those of the table; zero is in the middle of the scale. Words count clear cells."""
-    names, table = ("K=V", "QKV"), difference(GAPPY, "K=V", "QKV")
-    accepted(gaps.plot_difference(slice_at(table, {Y: 2}), X, None, names, STEPS))
+    names, table = ("K=V", "QKV"), capacity.difference(GAPPY, "K=V", "QKV")
+    accepted(gaps.plot_difference(capacity.slice_at(table, {Y: 2}), X, None, names, STEPS))
     figure = accepted(gaps.plot_difference(table, X, Y, names))
     texts = [trace for trace in figure["data"] if trace.get("mode") == "text"]
     shown = {(x, y) for trace in texts for x, y in zip(trace["x"], trace["y"], strict=True)}
@@ -562,8 +550,6 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     live = tab.session_state["live_sweep"]
     assert not live.moving
     tab = watch_series(press(tab, "go_on_sweep"), live)
-    assert live.finished
-    assert link_of(tab)["sweep"] == OWN
-    assert live.result().n_missing == 0
+    assert (live.finished, link_of(tab)["sweep"], live.result().n_missing) == (True, OWN, 0)
     assert len(drawn(tab, page.PHASE)["save"]["table"]["rows"]) == live.sweep.n_cells
     assert plain_text(tab.markdown[0]) == conclusion(live.result(), X, Y).text

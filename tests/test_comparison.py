@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from kinds import tiny
+from numpy.testing import assert_array_equal
 from plotted import unpacked
 from searching import briefly
 from test_metrics import expected_of
@@ -176,21 +177,17 @@ def test_experiments_are_paired_over_the_seeds_that_both_have(last, first_seed, 
     other = one_variant(last[1:], kind=kind, first_seed=first_seed)
     first, other = letters(one_variant(last[:1]), other)
     gaps = last[1, : max(0, 5 - first_seed)] - last[0, first_seed:]
-    gaps = gaps[~np.isnan(gaps)] if kind == "directed" else gaps[:0]
+    gaps = gaps if kind == "directed" else gaps[:0]
     there = comparison.differences_between([first, other], first, "accuracy").iloc[0]
     back = comparison.differences_between([first, other], other, "accuracy").iloc[0]
-    assert (there["experiment"], back["experiment"]) == ("B", "A")
-    assert there["n_pairs"] == back["n_pairs"] == len(gaps)
-    expected = expected_of(gaps.astype(float))[:3]
-    assert there[["difference", "low", "high"]].tolist() == close(expected)
-    assert (-back[["difference", "high", "low"]]).tolist() == close(expected)
-    experiment = tiny("directed", sharing=["QKV", "Q=K"], n_seeds=5)
-    compared = letters(finished(experiment, last[None]))
-    row = comparison.differences_within(compared, QKV, "accuracy").iloc[0]
-    gaps = (last[1] - last[0])[~np.isnan(last[1] - last[0])]
-    assert (row["sharing"], row["n_pairs"]) == ("Q=K", len(gaps))
-    expected = expected_of(gaps.astype(float))[:3]
-    assert row[["difference", "low", "high"]].tolist() == close(expected)
+    compared = letters(finished(tiny("directed", sharing=["QKV", "Q=K"], n_seeds=5), last[None]))
+    within = comparison.differences_within(compared, QKV, "accuracy").iloc[0]
+    assert (there["experiment"], back["experiment"], within["sharing"]) == ("B", "A", "Q=K")
+    back[["difference", "high", "low"]] = -back[["difference", "low", "high"]].to_numpy()
+    for row, pairs in ((there, gaps), (back, gaps), (within, last[1] - last[0])):
+        pairs = pairs[~np.isnan(pairs)].astype(float)
+        assert row["n_pairs"] == len(pairs)
+        assert row[["difference", "low", "high"]].tolist() == close(expected_of(pairs)[:3])
     assert comparison.differences_within(compared, Variant("K=V"), "accuracy").empty
 
 
@@ -210,20 +207,14 @@ def test_raw_data_are_every_number_to_the_last_bit(accuracy):
     for run, (variant, seed) in enumerate(experiment.runs):
         rows = [row for row in back if (row["sharing"], row["seed"]) == (variant.value, str(seed))]
         assert [int(row["step"]) for row in rows] == steps
-        for found in (
-            [row["accuracy"] or "nan" for row in rows],
-            [np.nan if n is None else n for n in told["runs"][run]["history"]["accuracy"]],
-        ):
-            np.testing.assert_array_equal(
-                np.array(found, np.float32), accuracy.reshape(7, 6)[:, run]
-            )
+        of_csv = [row["accuracy"] or "nan" for row in rows]
+        of_json = [np.nan if n is None else n for n in told["runs"][run]["history"]["accuracy"]]
+        for found in (of_csv, of_json):
+            assert_array_equal(np.array(found, np.float32), accuracy.reshape(7, 6)[:, run])
 
 
 def test_every_experiment_with_a_variant_has_a_line_in_its_panel():
-    """Panels are variants; letters, colours and dashes are experiments, all of them different.
-
-    Lines are means over seeds; a thinned one keeps first and last evaluation.
-    """
+    """Letters, colours and dashes are experiments; a thinned line keeps first and last value."""
     both = finished(tiny("directed", sharing=["QKV", "Q=K"]), np.full((3, 2, 2), 0.5))
     compared = letters(both, one_variant(THREE_SEEDS))
     figure = plot_overlay(compared, [QKV, Q_K], "loss")
@@ -266,9 +257,7 @@ def test_finding_sorts_sharings_into_solved_and_not():
     text = summary.finding(ended("directed", accuracy, diverged_at=lost))
     assert text.endswith("Not solved: Q=V 100% (1 of 5 diverged), Q=K=V diverged.")
     running = replace(ended("directed", np.zeros((5, 5))), status="running")
-    assert summary.finding(running).startswith(
-        "Not solved yet: QKV 0%"
-    )  # before the end nothing is final
+    assert summary.finding(running).startswith("Not solved yet: QKV 0%")
     assert summary.finding(replace(running, step=0)).startswith("Untrained")
     for n_seeds, said in ((1, "Solved:"), (2, "both seeds:")):
         assert f"{said} QKV." in summary.finding(ended("directed", np.ones((1, n_seeds))))
@@ -310,10 +299,7 @@ def test_tables_miss_what_a_task_or_a_run_does_not_have():
 
 
 def test_every_column_of_the_tables_is_the_number_that_its_name_says(seed):
-    """By run, then as means over seeds, without what is lost: the last seed of K=V diverges.
-
-    QKV learns its threshold with one seed, Q=K with both.
-    """
+    """By run, then as means over seeds, without what is lost: the last seed of K=V diverges."""
     draw = np.random.default_rng([43, seed])
     experiment = tiny("directed", sharing=["QKV", "Q=K", "K=V"], n_seeds=2, first_seed=7)
     rows = draw.uniform(0.2, 0.9, (7, 3, 2))
@@ -387,11 +373,8 @@ def test_numbers_in_words_claim_no_more_than_what_is_known():
             assert summary.two_decimals(below) != "0.00" == summary.two_decimals(0.0)
     space = "\N{NARROW NO-BREAK SPACE}"
     with reading("de"):
-        assert [summary.percent(share) for share in (1, 0.5, NAN)] == [
-            f"100{space}%",
-            f"50{space}%",
-            "–",
-        ]
+        shares = [summary.percent(share) for share in (1, 0.5, NAN)]
+        assert shares == [f"100{space}%", f"50{space}%", "–"]
         assert (summary.percent_limits(0.501, 0.503), summary.whole_percent(0.501)) == ("", 50)
         assert summary.percent_limits(0.41, 0.59, "({})").endswith(f"59{space}%)")
         assert summary.two_decimals(-12345.6) == f"−12{space}346"

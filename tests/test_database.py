@@ -1,8 +1,4 @@
-"""Databases of the result store: addresses, files that are damaged or full, servers that are gone.
-
-Whatever a file is, the disk keeps it, and the store begins anew or says why it cannot. Kills are in
-test_faults_servers.py.
-"""
+"""Databases of the result store: addresses, damaged files, full disks, servers that are gone."""
 
 import contextlib
 import errno
@@ -67,22 +63,23 @@ def test_tables_of_another_version_or_program_are_left_alone(where, open_store):
     """The message names both versions, or the table; tables that are dropped are made anew."""
     store = open_store(where)
     put(store, 1)
+
+    def execute(database, *statements):
+        with connected(database) as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+            return inspect(connection).get_table_names()
+
     for version in (1, 99):
-        with connected(where) as connection:
-            connection.execute(text(f"UPDATE results_schema SET version = {version}"))
+        execute(where, f"UPDATE results_schema SET version = {version}")
         refuses(open_store(where), f"version {version}, .* version {VERSION}")
-    with connected(where) as connection:
-        for table in ("results", "results_schema"):
-            connection.execute(text(f"DROP TABLE {table}"))
+    dropped = [f"DROP TABLE IF EXISTS {table}" for table in ("results", "results_schema")]
+    execute(where, *dropped)
     assert set(put(store, 2)) == stored(store)
     database = f"sqlite:///{where}.db" if isinstance(where, Path) else where
-    with connected(database) as connection:
-        for table in ("results", "results_schema"):
-            connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
-        connection.execute(text("CREATE TABLE results (score INTEGER)"))
+    execute(database, *dropped, "CREATE TABLE results (score INTEGER)")
     refuses(open_store(database), "its table `results`")
-    with connected(database) as connection:
-        assert inspect(connection).get_table_names() == ["results"]
+    assert execute(database) == ["results"]
 
 
 def test_a_folder_is_made_at_the_first_use_and_a_file_shortened(tmp_path, open_store, monkeypatch):
@@ -116,13 +113,9 @@ def test_an_address_that_is_refused_is_told_why(monkeypatch):
     """The reason has no part of the address, as it may hold a password."""
     engine, forms = create_engine("sqlite://"), "sqlite:///… or postgresql://…"
     for address, reason in (
-        ("a\0b", "NUL"),
-        ("sqlite:///a\0b", "NUL"),
-        (Path("a\0b"), "NUL"),
+        *((address, "NUL") for address in ("a\0b", "sqlite:///a\0b", Path("a\0b"))),
         *((f"{scheme}://me:secret@host:x/db", forms) for scheme in ("mysql", "http", "postgres")),
-        ("://", forms),
-        ("sqlite://", "name a file"),
-        (engine, "name a file"),
+        *(("://", forms), ("sqlite://", "name a file"), (engine, "name a file")),
         ("postgresql://me:secret@127.0.0.1:1/db", "cannot be reached"),
         ("~nobody-has-this-name/data", "no folder"),
     ):
@@ -138,10 +131,7 @@ def test_an_address_that_is_refused_is_told_why(monkeypatch):
 
 
 def test_foreign_files_are_moved_aside_or_left_alone(tmp_path, open_store):
-    """They are not ours to delete: the store begins anew each time, says so, and keeps them all.
-
-    What the user has named or made stays where it is.
-    """
+    """The store begins anew each time, says so, and keeps them; named files stay where they are."""
     beside = ["notes.txt", f"{FILE}-journal.bak", "other.sqlite"]
     for name in (*beside, f"{FILE}-wal"):  # the last name is SQLite's, and moves with its file
         (tmp_path / name).write_bytes(DIARY)
@@ -172,8 +162,7 @@ def test_foreign_files_are_moved_aside_or_left_alone(tmp_path, open_store):
     (tmp_path / "theirs").mkdir()
     with connected(f"sqlite:///{tmp_path / 'theirs' / FILE}") as connection:
         connection.execute(text("CREATE TABLE results (score INTEGER)"))
-    store = open_store(tmp_path / "theirs")
-    put(store, 1, 2)
+    put(store := open_store(tmp_path / "theirs"), 1, 2)
     (note,) = store.notes
     assert "`results`" in note
     assert (tmp_path / "theirs" / f"{FILE}.broken-1").is_file()
@@ -233,10 +222,9 @@ def test_a_file_that_was_removed_is_begun_anew_and_one_that_was_replaced_opened(
     shutil.rmtree(folder)
     assert store.entries() == []
     hashes = put(store, 50)
-    other = open_store(folder)
-    assert stored(other) == set(hashes)
-    for opened in (store, other):
-        opened.close()
+    with contextlib.closing(ResultStore(folder)) as other:
+        assert stored(other) == set(hashes)
+    store.close()
     (tmp_path / "copy").write_bytes(whole)
     (tmp_path / "copy").replace(folder / FILE)
     assert stored(store) == set(BLOBS)
@@ -274,11 +262,7 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path, open_store):
 @pytest.mark.server
 @pytest.mark.long
 def test_a_server_that_refuses_or_is_gone_is_told_and_may_come_back(postgres, open_store):
-    """Every use says the reason; after a return the first use works, and nothing is lost.
-
-    This holds for every scheme that hosts hand out, and for an engine as `st.connection` makes it.
-    The server stops and starts twice: with use in between, and without, which breaks connections.
-    """
+    """The server stops twice: with use in between, and without, which breaks connections."""
     refuses(open_store(postgres.url("nothing")), "no such database")
     refuses(open_store(postgres.url().replace("attnkit@", "nobody@")), "refuses the user")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -329,10 +313,7 @@ class WithoutSharedMemory(sqlite3.Connection):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_results_are_kept_where_no_log_can_be(fails, tmp_path, open_store, monkeypatch):
-    """A new file, and one that was moved there, have a rollback journal; nobody is kept out.
-
-    Either SQLite cannot share a log, or several machines share the file, where nothing fails.
-    """
+    """Where SQLite cannot share one, or several machines share the file; nobody is kept out."""
     put(open_store(tmp_path / "here"), 1, 2)
     assert (tmp_path / "here" / f"{FILE}-wal").stat().st_size  # which nobody has finished
     moved = shutil.copytree(tmp_path / "here", tmp_path / "moved")

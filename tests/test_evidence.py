@@ -256,16 +256,6 @@ def test_every_claim_has_its_figures_its_table_and_its_lines():
             assert not any("{" in text for text in words_of_all)
 
 
-def test_a_prediction_that_was_changed_after_the_runs_is_named():
-    """Beside what had been seen before."""
-    claim = CLAIMS["two_roles"]
-    evidence = made_up(claim, MadeUp(QKV=0.99, Q_K=0.5))
-    changed = replace(claim, prediction="It holds now.")
-    assert "prediction has been changed" not in ClaimInWords(claim, evidence).seen
-    again = ClaimInWords(changed, replace(evidence, claim=changed))
-    assert "prediction has been changed" in again.seen
-
-
 def unable(claim, **options):
     """Return evidence that Q=K is worse."""
     return made_up(claim, MadeUp(QKV=1.0, Q_K=0.5), **options)

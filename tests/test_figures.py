@@ -14,14 +14,8 @@ from finished import finished
 from kinds import KINDS, every_task, tiny
 from plotted import unpacked
 
-from attnkit.analysis.attention_map import (
-    MOST_COLUMNS,
-    MOST_ROWS,
-    axes_of,
-    example_of,
-    map_layout_of,
-    telling_layer,
-)
+from attnkit.analysis import attention_map
+from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS, example_of, map_layout_of
 from attnkit.analysis.custom_phone_book import read_book
 from attnkit.analysis.phone_book_question import NOT_IN_BOOK, ask
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
@@ -37,7 +31,7 @@ from attnkit.figures.example import example_cells
 from attnkit.figures.maps import attention_maps
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
-from attnkit.tasks import NOTHING, TASKS, Label
+from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import train
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, Variant
@@ -126,7 +120,7 @@ def test_maps_show_the_pattern_of_the_chosen_seed(snapshot):
                 shown = NOTHING if column < 0 else frame.columns[column]
                 wanted = NOTHING if answer < 0 else positions[answer]
                 assert shown == wanted or wanted not in frame.columns
-        if layer == telling_layer(experiment.layer_specs):
+        if layer == attention_map.telling_layer(experiment.layer_specs):
             assert shape[0] == min(asked.sum(), MOST_ROWS)
             assert shape[1] == len(maps["column_titles"]) <= MOST_COLUMNS + 1
             assert None not in maps["panels"][0]["right"]
@@ -147,11 +141,6 @@ def test_long_examples_keep_the_columns_that_hold_answers():
     assert (len(frame.rows), frame.rows[-1]) == (MOST_ROWS, task.n_ctx - 1)
     assert {int(target[answer]) for answer in frame.answers} <= set(frame.columns)
     assert (frame.rest, frame.cut) == (True, True)
-    nowhere = replace(example, target=np.full_like(target, NOTHING))
-    for query_index, told in ((15, "1 to 16"), (17, "17 to 20"), (None, "5 to 20")):
-        layout = map_layout_of(task, place, nowhere, query_index)
-        note = axes_of([Label("a", "a", "a")] * task.n_ctx, layout, nowhere)["cut"]
-        assert f" {told} of 20 and 32 of " in note
 
 
 def test_a_map_of_all_heads_is_their_mean_without_those_that_a_variant_lacks():
@@ -211,20 +200,18 @@ def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
 
 
 def drawing(text):
-    """The diagram of a variant, parsed."""
+    """The diagram of a variant, parsed, and its wiring."""
     variant = Variant(text)
     wiring = Experiment(task="phonebook", sharing=[variant]).wiring(variant)
-    return ET.fromstring(variant_diagram(variant, wiring, "#0072B2"))
+    return ET.fromstring(variant_diagram(variant, wiring, "#0072B2")), wiring
 
 
 def test_diagrams_show_every_matrix_within_their_frame():
     """A box for each matrix, a circle for each role, nothing outside, no two boxes touch."""
     for name in [*(named.name for named in CATALOGUE.values()), *map(str, Sharing)]:
-        variant, svg = Variant(name), drawing(name)
-        wiring = Experiment(task="phonebook", sharing=[variant]).wiring(variant)
-        spots = [
-            [float(box.attrib[one]) for one in ("x", "y", "width")] for box in svg.findall("rect")
-        ]
+        svg, wiring = drawing(name)
+        sides = ("x", "y", "width")
+        spots = [[float(box.attrib[one]) for one in sides] for box in svg.findall("rect")]
         assert len(spots) == len({v.weight for v in wiring.vectors.values()} - {None}), name
         assert len(svg.findall("circle")) == 3, name
         _, _, width, height = map(float, svg.attrib["viewBox"].split())
@@ -247,7 +234,7 @@ def test_diagrams_show_what_a_word_does():
         ("QKV kv_every=2", ["K, V every 2nd layer"], "every 2nd layer"),
         ("QKV temperature=2", ["scores / 2"], "scores / 2"),
     ):
-        svg = drawing(text)
+        svg, _ = drawing(text)
         texts = ["".join(node.itertext()) for node in svg.iter() if node.tag.endswith("text")]
         assert set(shown) <= set(texts), text
         assert said in svg.attrib["aria-label"]

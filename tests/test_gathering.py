@@ -17,7 +17,7 @@ from attnkit.claims.base import FOLLOWED, LONGEST, arm
 from attnkit.claims.measures import measured
 from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence import gathering, record
-from attnkit.evidence.gathering import Bench, gather, tune
+from attnkit.evidence.gathering import Bench, gather, tune, work_of_claim
 from attnkit.evidence.presentation import ClaimInWords
 from attnkit.evidence.quick import MOST_SEEDS, TWO_MINUTES, QuickForm
 from attnkit.evidence.record import Evidence, Records, load_shipped, rivals_of
@@ -77,6 +77,7 @@ def test_every_arm_is_tuned_for_its_steps_or_takes_the_recipe_of_another():
         assert tuned[one.name].steps == TINY["steps"] * (one.tuned_at or one.up_to)
         assert max(each.n_seeds for each in tuned[one.name].tried) == TUNING_SEEDS
     assert {round(one.mean, 6) for one in tuned["K=V"].tried} == {0.7}
+    assert tuned["K=V"].never_learnt
     assert tuned["tied later"] == tuned["free"] != tuned["Q=K"]
     steps = {experiment.training.steps // TINY["steps"] for experiment in bench.measured}
     assert steps == {1, 2, 8 // SHORTENED, 8}
@@ -106,6 +107,7 @@ def test_every_variant_of_an_experiment_is_kept_by_itself(tmp_path, trained):
     (shared,) = comparing_trials(ARMS[1:], {}, 2)
     (wider,) = comparing_trials([*ARMS, arm("K=V", up_to=2, **TINY)], {}, 2)
     bench.measure(shared)
+    assert bench.work(shared) == 0 < bench.work(wider) < Bench(tmp_path / "other").work(wider)
     found = bench.measure(wider)
     assert [v.value.split()[0] for v in trained[1].sharing] == ["QKV", "K=V"]
     assert text_of(found) == text_of(Bench(tmp_path / "other").measure(wider))
@@ -173,6 +175,8 @@ def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path
     begun.write_text(json.dumps({**document, "rule": "another rule"}), encoding="utf-8")
     (both,) = gather([again], Bench(tmp_path))
     assert both.changed == "the rule and the prediction"
+    told = [ClaimInWords(one.claim, one).seen for one in (before, after)]
+    assert ["prediction has been changed" in text for text in told] == [False, True]
 
 
 def test_evidence_holds_the_scores_of_every_arm(tmp_path):
@@ -299,22 +303,16 @@ def test_an_arm_that_loses_is_followed_until_it_learns_or_does_not():
 
 
 def test_the_quick_form_trains_judged_arms_on_few_seeds_at_known_learning_rates():
-    """Half of the seeds, nothing is confirmed; the full form and a changed claim tune anew."""
+    """Half of the seeds, nothing is confirmed; the full form tunes anew."""
     evidence = made_up(small_claim(), WORSE, quick=True, first_seed=11)
     assert (evidence.quick, evidence.seeds) == (True, range(11, 11 + 8))
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
-    arms = (arm("Q=K", recipe_of="K=V", **TINY), *THREE[1:])
-    evidence = made_up(small_claim(arms=arms), quick=True)
-    assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
-    claim = small_claim()
-    known = made_up(claim)
-    other = small_claim(statements=(worse("Q=K", "QKV", 0.07, unable=True),))
-    stale = replace(made_up(other), claim=claim)
-    for shipped, quick, tunes in ((known, True, False), (known, False, True), (stale, True, True)):
+    known = made_up(small_claim())
+    for quick in (True, False):
         bench = MadeUp()
-        evidence = made_up(claim, bench, quick=quick, records={claim.id: shipped})
-        assert (len(bench.measured) > 1) == tunes
-        assert tunes or evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}
+        evidence = made_up(known.claim, bench, quick=quick, records={"small": known})
+        assert (len(bench.measured) == 1) == quick
+        assert not quick or evidence.tuned == {one: known.tuned[one] for one in ("Q=K", "QKV")}
 
 
 @pytest.mark.parametrize(
@@ -339,16 +337,10 @@ def test_a_record_is_read_as_it_was_written(accuracy, options, monkeypatch):
     for name, own in before.scores.items():
         for measure, values in own.items():
             np.testing.assert_allclose(after.scores[name][measure], values, rtol=1e-8)
-    for name, tuned in before.tuned.items():
-        new = after.tuned[name]
-        assert new.recipe == tuned.recipe
-        for one, other in zip(new.tried, tuned.tried, strict=True):
-            assert one.mean == pytest.approx(other.mean, nan_ok=True)
-            assert repr(replace(one, mean=0.0)) == repr(replace(other, mean=0.0))
-    for name, curve in before.curves.items():  # as many digits as can be drawn
-        for array in ("steps", "mean", "low", "high", "solved"):
-            expected = getattr(curve, array)
-            np.testing.assert_allclose(getattr(after.curves[name], array), expected, rtol=1e-3)
+    for name, digits in (("tuned", 6), ("curves", 4)):  # of curves as many as can be drawn
+        old, new = (getattr(one, name) for one in (before, after))
+        for each in old | new:
+            assert plain(asdict(new[each]), digits) == plain(asdict(old[each]), digits)
 
 
 def test_json_has_every_promised_key():
@@ -366,13 +358,9 @@ def test_json_has_every_promised_key():
     assert one["first_run"]["prediction"] == known.prediction_hash
     assert (other["effect"], other["verdict"]) == (None, "undecided")
     assert other["scores"]["QKV"]["accuracy"] == [[None] * 17]
-    for measure, method in (("accuracy", "pairs"), ("loss", "mean")):
-        claim = small_claim(statements=(worse("Q=K", "QKV", 0.3, measure=measure),))
-        (told,) = json.loads(Records.of([made_up(claim)]).to_json())["claims"]
-        (main,) = told["statements"]
-        assert (main["method"], main["n_pairs"]) == (method, 17)
-        assert told["interval"] == [main["effect_low"], main["effect_high"]]
-        assert main["share_low"] <= main["n_worse"] / main["n_pairs"] <= main["share_high"]
+    main, *_ = one["statements"]
+    assert (main["method"], main["n_pairs"], main["n_worse"]) == ("pairs", 17, 17)
+    assert 0.5 < main["share_low"] < main["share_high"] == 1
 
 
 def test_what_is_shipped_is_read_in_the_order_of_claims_and_together(tmp_path, monkeypatch):
@@ -425,8 +413,6 @@ def test_a_refuted_claim_is_tested_by_the_cheapest_statement_that_refutes_it():
         assert (whole.is_partial, run.is_partial) == (False, True)
         assert list(run.own_findings) == [TWO.statements[1]]
         assert run.judgement.verdict is verdict
-        words = ClaimInWords(TWO, run, verdict)
-        assert "probably" not in words.found
         assert describe_evidence(run)
 
 
@@ -445,7 +431,7 @@ def test_as_many_seeds_are_taken_as_end_in_about_two_minutes():
             assert form.n_seeds == 6 or (work <= TWO_MINUTES and form.n_seeds <= claim.n_seeds)
 
 
-@pytest.mark.parametrize(("minutes", "reached"), [(0, 1), (2, 2), (60, 3)])
+@pytest.mark.parametrize(("minutes", "reached"), [(0, 1), (4, 2), (60, 3)])
 def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
     minutes, reached, monkeypatch
 ):
@@ -454,10 +440,10 @@ def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
     monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Timed(MadeUp):
-        """A bench that trains for a minute of made-up time per unit of work."""
+        """A bench that trains the short claim in a minute of made-up time."""
 
         def measure(self, trial):
-            now[0] += 60 * self.work(trial)
+            now[0] += 60 * self.work(trial) / short
             return super().measure(trial)
 
     claims = []
@@ -467,5 +453,7 @@ def test_the_cheapest_claims_come_first_and_none_begins_that_would_end_too_late(
         claims.append(small_claim(name, **given))
     records = {one.id: made_up(one, WORSE) for one in claims}
     bench = Timed(QKV=1.0, Q_K=0.5)
+    short, untuned = (work_of_claim(claims[1], bench, one, 7) for one in (records["short"], None))
+    assert untuned > 5 * short  # tuning counts
     tested = gather(claims, bench, quick=True, records=records, minutes=minutes)
     assert [one.claim.id for one in tested] == ["short", "middle", "long"][:reached]

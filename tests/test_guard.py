@@ -24,12 +24,18 @@ VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
 
 
 def run(coroutine):
-    """Run a coroutine in a thread of its own; the shared browser has its loop in this one.
-
-    A coroutine that waits for what never comes fails, as no other limit ends it.
-    """
+    """Run a coroutine in a thread of its own, as the shared browser has its loop in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, asyncio.wait_for(coroutine, 20)).result()
+
+
+CONNECT = {"type": "websocket.connect"}
+DISCONNECT = {"type": "websocket.disconnect", "code": 1005}
+
+
+def sent(payload):
+    """Return what a server hands on of a message."""
+    return {"type": "websocket.receive", "text" if isinstance(payload, str) else "bytes": payload}
 
 
 def scope_of(client, *headers, type="websocket", host=(HOST,), **fields):
@@ -38,11 +44,7 @@ def scope_of(client, *headers, type="websocket", host=(HOST,), **fields):
 
 
 class Guarded:
-    """The guard before an application that notes what reaches it, at a time that a test sets.
-
-    Attributes:
-        cost: Processor seconds that the application needs for each message.
-    """
+    """The guard before an application that notes messages and needs `cost` seconds for each."""
 
     def __init__(self, frame_ancestors="'self'", cost=0.0):
         self.now, self.got, self.headers = 1000.0, [], {}
@@ -68,35 +70,22 @@ class Guarded:
 
     def ask(self, events, client, headers, host=(HOST,), **scope):
         """Let the guard take events; return what the visitor is told."""
-        told = []
-
-        async def receive():
-            return events.pop(0)
-
-        async def send(event):
-            told.append(event)
-
-        run(self.guard(scope_of(client, *headers, host=host, **scope), receive, send))
-        return told
+        send, scope = AsyncMock(), scope_of(client, *headers, host=host, **scope)
+        run(self.guard(scope, AsyncMock(side_effect=events), send))
+        return [call.args[0] for call in send.call_args_list]
 
     def visit(self, *payloads, client=VISITOR, headers=(), host=(HOST,)):
         """Connect and send messages; return kinds of answers, or the last code."""
-        events = [{"type": "websocket.connect"}]
-        for payload in payloads:
-            kind = "text" if isinstance(payload, str) else "bytes"
-            events.append({"type": "websocket.receive", kind: payload})
-        events.append({"type": "websocket.disconnect", "code": 1005})
+        events = [CONNECT, *map(sent, payloads), DISCONNECT]
         told = self.ask(events, client, headers, host, type="websocket")
         return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
 
     def get(self, path, client=VISITOR, headers=(), scheme="http"):
         """Ask for a page; return its status, and keep the headers of the answer in `headers`."""
-        events = [{"type": "http.request", "body": b""}]
-        scope = {"type": "http", "method": "GET", "path": path, "scheme": scheme}
-        scope["server"] = ("192.0.2.1", 8501)
-        told = self.ask(events, client, headers, **scope)
-        self.headers = Headers(raw=told[0]["headers"])
-        return told[0]["status"]
+        scope = {"method": "GET", "path": path, "scheme": scheme, "server": ("192.0.2.1", 8501)}
+        (start, *_) = self.ask([], client, headers, type="http", **scope)
+        self.headers = Headers(raw=start["headers"])
+        return start["status"]
 
 
 @pytest.fixture(autouse=True)
@@ -160,11 +149,17 @@ def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
 class Socket:
     """A WebSocket of uvicorn, whose frames cost a tenth of a second each."""
 
+    read_paused = False
+
     def __init__(self):
-        self.conn, self.transport = Mock(max_message_size=10**9), self
-        self.got, self.reading, self.read_paused, self.unread, self.worked = [], True, False, 0, 0.0
-        self.get_write_buffer_size = lambda: self.unread
-        self.is_closing = lambda: False
+        self.got, self.reading, self.unread, self.worked = [], True, 0, 0.0
+        self.conn = Mock(max_message_size=10**9)
+        self.transport = Mock(
+            get_write_buffer_size=lambda: self.unread,
+            is_closing=lambda: False,
+            pause_reading=lambda: setattr(self, "reading", False),
+            resume_reading=lambda: setattr(self, "reading", True),
+        )
 
     async def receive(self):
         """Make this object the one that the guard finds."""
@@ -173,14 +168,6 @@ class Socket:
         """Handle what was read."""
         self.got.append(data)
         self.worked += 0.1
-
-    def pause_reading(self):
-        """Read no more."""
-        self.reading = False
-
-    def resume_reading(self):
-        """Read again."""
-        self.reading = True
 
 
 def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
@@ -191,7 +178,7 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     address = Address(VISITOR, Meter(lambda: now[0], lambda: socket.worked))
     read_little_at_once(socket.receive, address)
     assert socket.conn.max_message_size == metering.MOST_BYTES
-    assert socket.max_size == metering.READ_AT_ONCE
+    assert socket.transport.max_size == metering.READ_AT_ONCE
     pieces = [bytes([number]) for number in range(4)]
     for piece in pieces[:3]:  # the last one comes although the guard has paused
         socket.data_received(piece)
@@ -211,24 +198,17 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     assert (socket.got, socket.reading) == (pieces, True)
 
 
-def test_messages_wait_while_an_address_slows_the_training_of_others(monkeypatch):
-    """Pages and training share the processor; without training, nobody has to wait."""
-    monkeypatch.setattr(connection, "rest", lambda name: float(name == VISITOR))
-    for others_train in (True, False):
-        service = Mock(others_train=lambda name, answer=others_train: answer)
-        monkeypatch.setattr(connection, "training_service", lambda service=service: service)
-        assert connection.must_wait(VISITOR) is others_train
-        assert not connection.must_wait(OTHER)
-
-
 class Slow(Guarded):
     """A guard that lets the address wait until a test says otherwise; the visitor stays."""
 
     def __init__(self, monkeypatch):
         super().__init__()
-        self.crowded, self.events, self.n_read = True, asyncio.Queue(), 0
+        self.crowded, self.slows, self.events, self.n_read = True, False, asyncio.Queue(), 0
         monkeypatch.setattr(connection, "CROWDED_SECONDS", 0.001)
         monkeypatch.setattr(connection, "is_crowded", lambda name: name == VISITOR and self.crowded)
+        monkeypatch.setattr(connection, "rest", lambda name: float(name == VISITOR))
+        service = Mock(others_train=lambda name: self.slows)
+        monkeypatch.setattr(connection, "training_service", lambda: service)
 
     async def visit(self, *payloads, client=VISITOR):
         """Connect, send messages, and let the guard read as many as it wants."""
@@ -238,14 +218,14 @@ class Slow(Guarded):
             self.n_read += 1
             return event
 
-        self.events.put_nowait({"type": "websocket.connect"})
+        self.events.put_nowait(CONNECT)
         self.give(*payloads)
         return asyncio.ensure_future(self.guard(scope_of(client), receive, AsyncMock()))
 
     def give(self, *payloads):
         """Send messages."""
         for payload in payloads:
-            self.events.put_nowait({"type": "websocket.receive", "bytes": payload})
+            self.events.put_nowait(sent(payload))
 
     async def has(self, *payloads, n_read=0):
         """Wait until so many are read and exactly these have reached the application."""
@@ -255,16 +235,12 @@ class Slow(Guarded):
 
     async def leave(self, task):
         """End the connection."""
-        self.events.put_nowait({"type": "websocket.disconnect", "code": 1005})
+        self.events.put_nowait(DISCONNECT)
         await task
 
 
 def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_once(monkeypatch):
-    """Answers to pings come behind the messages; without them, uvicorn closes the connection.
-
-    What does not pass never waits: it takes no memory, or ends the connection at once. Messages of
-    other addresses and signs of life pass, and nothing is drawn for who has left.
-    """
+    """What does not pass and signs of life never wait; nothing is drawn for who has left."""
 
     async def visit():
         slow, alive = Slow(monkeypatch), [message(app_heartbeat=True)] * 50
@@ -281,18 +257,18 @@ def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_o
         slow.crowded = False
         await slow.has(alive[0], other, *presses, live[-1])
         slow.got.clear()
-        slow.crowded, slow.n_read = True, 0
+        slow.slows, slow.n_read = True, 0  # the training of others
         many = [rerun(query_string="a" * 4000)] * 20  # the memory of what waits is bounded
         slow.give(*many, *alive)
         await asyncio.sleep(0.05)
         assert slow.n_read < 12
-        slow.crowded = False
+        slow.slows = False
         await slow.has(*many, *alive)
         slow.crowded = True
         slow.give(rerun())
         await slow.leave(task)
         task = await slow.visit(rerun())
-        slow.events.put_nowait({"type": "websocket.receive", "text": "a" * 200_000})
+        slow.give("a" * 200_000)
         await task
         await slow.has(*many, *alive)
 
@@ -328,8 +304,8 @@ def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered
     assert run(at_once(Guarded(), [*files, scope_of(OTHER, type="http", path="/other")])) == (4, 6)
     # The messages of a visitor who is gone are dropped; answering them logs a traceback.
     guarded, gone = Guarded(), AsyncMock(side_effect=ConnectionResetError)
-    events = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": rerun()}]
-    run(guarded.guard(scope_of(VISITOR), AsyncMock(side_effect=events), gone))
+    receive = AsyncMock(side_effect=[CONNECT, sent(rerun())])
+    run(guarded.guard(scope_of(VISITOR), receive, gone))
     assert guarded.got == []
     guarded = Guarded()
     monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
@@ -342,10 +318,8 @@ def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered
 
 
 def test_pages_of_other_sites_open_no_connection(guarded, capsys):
-    """Streamlit would ask the network who it is, while all others wait. The log has few lines.
-
-    A proxy may write capitals and the default port; Streamlit gets the host as in the origin.
-    """
+    """A proxy may write capitals and the default port. The log has few lines."""
+    others = "http://evil.example http://copy.example.evil.example null http://["
     for host, origin, foreign in (
         ("copy.example", "", False),
         ("copy.example", "http://copy.example", False),
@@ -353,10 +327,7 @@ def test_pages_of_other_sites_open_no_connection(guarded, capsys):
         ("Copy.Example", "https://copy.example:443", False),
         ("[2001:DB8::1]:8443", "https://[2001:db8::1]:8443", False),
         ("copy.example", "http://localhost:8501", False),
-        ("copy.example", "http://evil.example", True),
-        ("copy.example", "http://copy.example.evil.example", True),
-        ("copy.example", "null", True),
-        ("copy.example", "http://[", True),
+        *(("copy.example", origin, True) for origin in others.split()),
         ("copy.example", "https://copy.example:8443", True),
         ("copy.example:80", "https://copy.example", True),
         ("copy.example", "http://a:1@copy.example", True),
@@ -376,10 +347,7 @@ def test_pages_of_other_sites_open_no_connection(guarded, capsys):
 
 
 def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it():
-    """Nothing from elsewhere; nobody frames the owner's page; cookies are secure behind HTTPS.
-
-    Nothing is uploaded, and metrics are for this machine, not for a proxy on it.
-    """
+    """Cookies are secure behind HTTPS, nothing is uploaded, metrics are for this machine."""
     host = "https://huggingface.co"
     guarded = Guarded(frame_ancestors=host)
     pages = {"/": host, "/runs": host, "/owner/": "'none'", "/base/Owner": "'none'"}
@@ -417,8 +385,7 @@ def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monke
     assert guards() == []
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     monkeypatch.setattr(guard, "in_front", threading.Event())
-    done = ("prepare_for_serving", "training_service", "sweep", "log_foreign_errors")
-    for name in (*done, "st", "config"):
+    for name in "prepare_for_serving training_service sweep log_foreign_errors st config".split():
         monkeypatch.setattr(startup, name, Mock())
     server_settings.cache_clear()
     for said in (True, False):

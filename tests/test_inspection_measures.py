@@ -2,6 +2,7 @@
 
 import random
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,20 +11,14 @@ from filming import film_of, film_of_shape, reference_of
 from kinds import KINDS, every_task
 from numpy.testing import assert_allclose
 
+from attnkit.analysis import similarity
 from attnkit.analysis.inspection.inspected_example import examples_of
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.similarity import LEVELS, PAIRS
 from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, shared_part
 from attnkit.analysis.inspection.views import inspect
-from attnkit.analysis.similarity import (
-    cosine,
-    linear_cka,
-    mean_cosine,
-    overlap,
-    principal_angles,
-    weights_cka,
-)
+from attnkit.analysis.similarity import cosine, linear_cka, mean_cosine, overlap, weights_cka
 from attnkit.tasks import NOTHING
 from attnkit.training import metrics
 from attnkit.variants import Variant
@@ -67,15 +62,9 @@ def seen(shape, view, **asked):
 
 def everything(shape):
     """(frame, variant's place, its text, its forward pass) of a film."""
-    names, frames = (
-        [v.value for v in film(shape).experiment.sharing],
-        range(len(film(shape).frames)),
-    )
-    return [
-        (f, p, name, reference_of(film(shape), p, f)[0])
-        for f in frames
-        for p, name in enumerate(names)
-    ]
+    whole = film(shape)
+    places = product(range(len(whole.frames)), enumerate(whole.experiment.sharing))
+    return [(f, p, v.value, reference_of(whole, p, f)[0]) for f, (p, v) in places]
 
 
 def is_linear(text):
@@ -138,7 +127,8 @@ def test_likeness_is_that_of_the_reference(shape, layer, head):
             held = slice(0 if is_linear(text) else 3, 5 if found.header["square"] else 3)
             assert_allclose(own[held], np.array(wanted)[held], atol=1e-5, err_msg=text)
             if is_linear(text):
-                angles, own = principal_angles(a, b), found.framed[f"{p}.angles"][frame, c]
+                own = found.framed[f"{p}.angles"][frame, c]
+                angles = similarity.principal_angles(a, b)
                 assert_allclose(own[: len(angles)], np.degrees(angles), atol=0.02, err_msg=text)
                 assert np.isnan(own[len(angles) :]).all()
 
@@ -219,9 +209,7 @@ def test_the_table_holds_every_head_of_every_layer():
     assert not found.header["notes"][one_head]["has_head"]
     assert np.isnan(found.fixed[f"{one_head}.table"][:, 1]).all()
     both = [seen("standard", "similarity", head=head).framed for head in (0, 1)]
-    alike, random = (
-        np.stack([one[f"0.{name}"][0] for one in both]) for name in ("alike", "random")
-    )
+    alike, random = (np.stack([one[f"0.{n}"][0] for one in both]) for n in ("alike", "random"))
     inside = (random[..., 1] <= alike) & (alike <= random[..., 2])
     assert inside.mean() > 0.8  # before the first step, pairs are as alike as random matrices
 

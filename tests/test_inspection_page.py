@@ -4,20 +4,9 @@ import re
 from unittest.mock import Mock
 
 import pytest
+import visiting
 from idle import open_page
-from visiting import (
-    FRESH_SEED,
-    SMALL,
-    UNENDING,
-    drawn,
-    plain_text,
-    press,
-    said,
-    show,
-    turn_to,
-    visit,
-    watch,
-)
+from visiting import drawn, plain_text, press, said, show, turn_to, visit, watch
 from waiting import PATIENCE, wait_until
 
 from attnkit.analysis.inspection.request import Inspection
@@ -36,7 +25,8 @@ refuse = Mock(side_effect=Refused(REASON))
 
 def small_link(**params):
     """Settings that nobody has trained yet."""
-    return {**SMALL, "first_seed": next(FRESH_SEED), "steps": "40", **params}
+    fresh = next(visiting.FRESH_SEED)
+    return {**visiting.SMALL, "first_seed": fresh, "steps": "40", **params}
 
 
 def filmed(tab):
@@ -113,7 +103,7 @@ def test_what_still_trains_is_shown_as_far_as_it_is_and_another_seed_only_while_
         blob = service.inspect(job_id, Inspection("attention", **asked), PATIENCE)
         return InspectionResult.from_bytes(blob).header["steps"]
 
-    service, link = training_service(), small_link(n_seeds="2", **UNENDING)
+    service, link = training_service(), small_link(n_seeds="2", **visiting.UNENDING)
     tab = press(open_page("attention", **link), "train_here")
     run = filmed(tab)
     watch(turn_to(tab, "asymmetry"), lambda job: job.step > 500)

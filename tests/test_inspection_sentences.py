@@ -11,8 +11,6 @@ from searching import briefly
 from attnkit.analysis.inspection.lookup_words import lookup_sentences
 from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
 from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
-from attnkit.foundation.words import named
-from attnkit.training.summary import percents
 
 # Asymmetry: variants as (name, must, error, right, mirrored, accuracy, scores there and back)
 
@@ -125,10 +123,6 @@ def test_what_vectors_have_in_common_is_told_beside_random_matrices():
     _, cells, (table, _) = alikeness([[ONE, UNDEFINED, (1, 0.7)]])  # why there is no number
     assert cells == [["same matrix", "no token has both", "0.70 ▲"]]
     assert table[0][0][0][3:] == ["0.00 =", "0.30 =", "–", "1.00", "1.00", "0.70 ▲"]
-    names = [named(list(letters)) for letters in ("A", "AB", "ABC", "ABCDEF")]
-    assert names == ["A", "A and B", "A, B and C", "6 variants"]
-    shares = [percents(one) for one in ([], [0.5], [0.5, np.nan, 0.48], [1, 0.999])]
-    assert shares == ["", "50%", "48 to 50%", "99 to 100%"]
 
 
 # Attention: variants as (name, weights, class of the answer); the right entry is 1, its answer 4
@@ -156,12 +150,9 @@ def lookup(*variants, step=600, **header):
     return told["conclusion"][0], told["finding"][0]
 
 
-WEIGHTS = st.one_of(
-    st.sampled_from([[0, 0.98, 0.02], [0.1, 0.44, 0.46]]),
-    st.tuples(st.floats(0, 1), st.floats(0, 1))
-    .map(sorted)
-    .map(lambda cuts: [cuts[0], cuts[1] - cuts[0], 1 - cuts[1]]),
-)
+CUTS = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted)
+WEIGHTS = CUTS.map(lambda cuts: [cuts[0], cuts[1] - cuts[0], 1 - cuts[1]])
+WEIGHTS |= st.sampled_from([[0, 0.98, 0.02], [0.1, 0.44, 0.46]])
 
 
 @given(st.lists(st.tuples(WEIGHTS, st.sampled_from([3, 4])), min_size=1, max_size=6), st.booleans())

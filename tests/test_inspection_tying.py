@@ -14,24 +14,13 @@ from kinds import tiny
 from reference import Reference
 from trained_runs import trained
 
-from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
+from attnkit.analysis import Inspection, inspect, linear_maps, measure_tying, tying_table
 from attnkit.analysis.inspection import tying
 from attnkit.analysis.inspection.value_maps import EXAMPLES
-from attnkit.analysis.linear_maps import (
-    linear_map,
-    orthogonal_map,
-    random_orthogonal_maps,
-    reduced_map,
-    truncated,
-)
+from attnkit.analysis.linear_maps import linear_map, orthogonal_map, reduced_map, truncated
 from attnkit.analysis.tying import ALPHAS, COLUMNS, MAP_RATES, TyingResult, repairs_for
-from attnkit.figures.tying import (
-    mixture_text,
-    plot_mixtures,
-    repairs_table,
-    tying_csv,
-    tying_results,
-)
+from attnkit.figures import tying as figures
+from attnkit.figures.tying import tying_results
 from attnkit.model.adam import Adam
 from attnkit.model.reference import cross_entropy
 from attnkit.training import metrics
@@ -44,7 +33,7 @@ FITTED = {
     "linear": lambda keys, values, _, rank: truncated(linear_map(keys, values), rank),
     "reduced": lambda keys, values, _, rank: reduced_map(keys, values, rank),
     "orthogonal": lambda keys, values, *_: orthogonal_map(keys, values),
-    "random": lambda keys, _, seeds, rank: random_orthogonal_maps(seeds, len(keys), rank),
+    "random": lambda k, _, seeds, rank: linear_maps.random_orthogonal_maps(seeds, len(k), rank),
 }
 
 
@@ -63,7 +52,7 @@ def test_maps_solve_the_problems_that_define_them():
         for found, of in ((cut, full[at]), (keys[at] @ reduced, keys[at] @ full[at])):
             left, singular, right = np.linalg.svd(of, full_matrices=False)
             np.testing.assert_allclose(found, (left[:, :2] * singular[:2]) @ right[:2], atol=1e-9)
-    maps = random_orthogonal_maps([1, 0], 3, 5)
+    maps = linear_maps.random_orthogonal_maps([1, 0], 3, 5)
     identity = np.broadcast_to(np.eye(5), (3, 5, 5))
     np.testing.assert_allclose(maps @ maps.swapaxes(1, 2), identity, atol=1e-12)
 
@@ -263,8 +252,8 @@ def test_mixtures_and_repairs_are_told():
     little = flat(0.11, before=0.12)
     for one, told in ((flat(0.9), "^All .* 90%, .* 90%"), (little, "12% .* 10%"), (LOST, "diver")):
         assert re.search(told, one.mixture_finding)
-    assert mixture_text(RESULT, 0.4) == "α = 0.4: 90% [88 to 92%]."
-    assert "diverged" in mixture_text(LOST, 0.5)
+    assert figures.mixture_text(RESULT, 0.4) == "α = 0.4: 90% [88 to 92%]."
+    assert "diverged" in figures.mixture_text(LOST, 0.5)
     level = np.array([[0.5], [0.6], [0.7]])  # a difference that all seeds share tells them apart
     mixed = level - 0.1 * (np.array(ALPHAS) > 0.3) - 0.02 * (np.array(ALPHAS) > 0.2)
     assert replace(RESULT, mixed=mixed).near_best.sum() == 5
@@ -282,18 +271,18 @@ def test_mixtures_and_repairs_are_told():
 def test_what_is_drawn_and_taken_away_are_the_numbers():
     """The chosen mixture is marked, every repair has its row, and JSON gives the result back."""
     for result in (RESULT, flat(0.5), LOST):
-        figure = go.Figure(plot_mixtures(result, 0.3))
+        figure = go.Figure(figures.plot_mixtures(result, 0.3))
         (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
         assert mark.x == (0.3,)
         np.testing.assert_allclose(np.array(mark.y, float)[0], result.mixed[:, 6].mean(), atol=1e-5)
-    html = repairs_table(RESULT)
+    html = figures.repairs_table(RESULT)
     rows = [row.split('scope="row">')[1] for row in html.split("<tr>")[1:]]
     assert len(rows) == 8
     assert "<td>80% [75 to 85%]</td>" in rows[1]
     again = TyingResult.from_parts(json.loads(json.dumps(RESULT.header)), RESULT.arrays)
     assert (again.header, again.repairs) == (RESULT.header, RESULT.repairs)
     np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
-    table = pd.read_csv(io.StringIO(tying_csv([RESULT, replace(RESULT, variant="MQA")])))
+    table = pd.read_csv(io.StringIO(figures.tying_csv([RESULT, replace(RESULT, variant="MQA")])))
     assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 10)
     assert list(table) == list(COLUMNS)
     assert table["sharing"].unique().tolist() == ["QKV", "MQA"]

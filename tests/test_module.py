@@ -10,6 +10,7 @@ import torch
 from idle import idle_service, open_page, show, visit
 from own_modules import Gated, Hashed, Linear, OneHead
 from torch import nn
+from visiting import press
 from waiting import wait_until
 
 import attnkit as ak
@@ -215,7 +216,6 @@ def test_what_cannot_be_used_is_one_line(tmp_path, capsys):
 
 def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
     """A failure shows and saves what all variants had trained until shortly before, if anything."""
-
     arguments = ["train", "--task", "directed", "--seeds", "1", "--set", "evaluate_every=20"]
     for n_calls, saved in ((12, False), (100, True)):  # calls after which it fails
         count = "calls = getattr(self, 'calls', 0) + 1; self.calls = calls"
@@ -398,8 +398,7 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         show(lab)
         assert lab.selectbox(_CLASS).options == ["Layer", "Transformer"]
         assert not any(isinstance(command, GiveModule) for command in processes[0].commands)
-        lab.button("own_attention_load").click()
-        show(lab)
+        press(lab, "own_attention_load")
         (given,) = (c for c in processes[0].commands if isinstance(c, GiveModule))
         assert (given.file, given.wanted, given.code) == ("mine.py", "Layer", path.read_bytes())
         first = lab.session_state["set_sharing"]
@@ -407,8 +406,7 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         path.write_text(path.read_text().replace(MAPS, "return 2 * self.W_O(z)"))
         show(lab)
         assert any("has changed since" in one.value for one in lab.info)
-        lab.button("own_attention_0").click()
-        show(lab)
+        press(lab, "own_attention_0")
         second = lab.session_state["set_sharing"]
         assert (len(second), second[1] != first[1]) == (2, True)
         assert not any("has changed" in one.value for one in lab.info)

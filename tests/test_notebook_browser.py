@@ -42,17 +42,6 @@ def test_cards_are_readable_and_load_nothing(page, requested, seed):
     assert [url for url in requested if not url.startswith("data:")] == []
 
 
-def test_cards_leave_the_page_as_it_is(page):
-    """A table of the notebook beside a card keeps its looks."""
-    table = "<table id=own><tr><th>a<td>1</table>"
-    cell = "getComputedStyle(document.querySelector('#own td'))"
-    look = f"JSON.stringify([...{cell}].map((name) => {cell}[name]))"
-    page.set_content(f"<body>{table}</body>")
-    before = page.evaluate(look)
-    page.set_content(f"<body>{table}{load_example('directed')._repr_html_()}</body>")
-    assert page.evaluate(look) == before
-
-
 def test_a_film_plays_in_the_theme_of_its_notebook(page, requested):
     """The text around the frame decides, whatever the system's theme is; no server is asked."""
     html = film_of()._repr_html_()

@@ -61,18 +61,6 @@ def test_without_a_secret_there_is_no_page(monkeypatch):
         visit().switch_page("pages/owner.py")
 
 
-def test_the_secret_opens_and_sign_out_shuts():
-    """For this session only; a stranger sees a door, and no number, name or setting."""
-    tab = open_page("owner")
-    assert not is_in(tab)
-    assert not tab.dataframe
-    assert is_in(sign_in(tab))
-    assert is_in(show(tab))
-    assert not is_in(open_page("owner"))
-    tab.button(key="owner_sign_out").click()
-    assert not is_in(show(tab))
-
-
 def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(capsys, monkeypatch):
     """Whoever is in stays in, and the owner gets in from elsewhere; the log has one line of it."""
     inside = sign_in(open_page("owner"))
@@ -83,6 +71,7 @@ def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(capsys, mo
     tab = sign_in(open_page("owner"), "a wrong guess")
     (told,) = tab.error
     assert not is_in(tab)
+    assert not tab.dataframe
     assert told.value not in [error.value for error in show(tab).error]  # it is said once
     assert not is_in(sign_in(tab))
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -98,10 +87,8 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
     """Numbers, versions and settings, and no secret among them; others go on."""
     of_address = [Watcher(f"tab {n}", f"script {n}", ADDRESS) for n in range(2)]
     watchers = [*of_address, Watcher("t", "Anna", ELSEWHERE), Watcher("u", "Ben", ELSEWHERE)]
-    ids = [
-        pages_service.submit(UNENDING.replace(first_seed=970 + n), watcher=watcher)
-        for n, watcher in enumerate(watchers)
-    ]
+    some = [UNENDING.replace(first_seed=970 + n) for n in range(4)]
+    ids = [pages_service.submit(o, watcher=w) for o, w in zip(some, watchers, strict=True)]
     job = wait_until(pages_service, ids[0], lambda job: job.step > 0)
     tab = sign_in(open_page("owner"))
     shown = {metric.label: metric.value for metric in tab.metric}
@@ -116,15 +103,11 @@ def test_the_owner_sees_the_queue_and_stops_one_experiment_or_all_of_an_address(
     assert OWNER_SECRET not in str([settings, queue, tab.markdown])
     assert f"{ADDRESS}: 2" in tab.selectbox(key="owner_address").options
 
-    for box, button, chosen in [
-        ("owner_chosen", "owner_chosen_stop", ids[3]),
-        ("owner_address", "owner_address_stop", ADDRESS),
-    ]:
-        assert tab.button(key=button).disabled
+    for box, chosen in (("owner_chosen", ids[3]), ("owner_address", ADDRESS)):
+        assert tab.button(key=f"{box}_stop").disabled
         tab.selectbox(key=box).set_value(chosen)
-        show(tab)
-        tab.button(key=button).click()
-        assert show(tab).button(key=button).disabled
+        show(tab).button(key=f"{box}_stop").click()
+        assert show(tab).button(key=f"{box}_stop").disabled
     states = [pages_service.job(job_id).state == "stopped" for job_id in ids]
     assert states == [True, True, False, True]
     pages_service.stop(ids[2])
@@ -138,11 +121,9 @@ def test_buttons_act_for_the_owner_only_at_the_moment_of_the_press():
     for box, chosen in (("owner_chosen", job), ("owner_address", ELSEWHERE)):
         tab.selectbox(key=box).set_value(chosen)
     show(tab)
-    stops = ("owner_chosen_stop", "owner_address_stop")
-    presses = [
-        WidgetState(id=tab.button(key=key).id, trigger_value=True)
-        for key in ("owner_sign_out", *stops)
-    ]
+    keys = ("sign_out", "chosen_stop", "address_stop")
+    buttons = [tab.button(key=f"owner_{key}") for key in keys]
+    presses = [WidgetState(id=button.id, trigger_value=True) for button in buttons]
     for message in (presses, presses[1:]):
         tab._run(WidgetStates(widgets=message))
         assert not tab.exception
@@ -162,9 +143,6 @@ def test_a_store_that_does_not_answer_or_began_anew_is_said():
     assert "\\`results\\`" in said
 
 
-# the gate
-
-
 class Timed(Gate):
     """A gate whose clock a test sets; attempts come one after the other, or all at once."""
 
@@ -179,10 +157,7 @@ class Timed(Gate):
 
 
 def test_a_gate_opens_for_its_secret_only_and_a_wrong_one_makes_its_address_wait(monkeypatch):
-    """Twice as long after each, at most ten minutes; the right secret and a day forgive.
-
-    An empty secret is none. The address that was wrong longest ago is forgotten first.
-    """
+    """Twice as long after each, at most ten minutes; the right secret and a day forgive."""
     for wrong in ("", "correct", "correct horse ", "CORRECT HORSE", "\ud800"):
         assert not Timed().opens(wrong)
     assert not Timed("").opens("")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import random
 import re
 
 import numpy as np
@@ -18,7 +17,7 @@ from attnkit.training import Training
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData
 from attnkit.training.metrics import METRICS
-from attnkit.variants import OPTIONS, Variant
+from attnkit.variants import Variant
 
 TEXTS = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "QKV qk_norm", "K=V n_heads=4 kv_heads=2"]
 
@@ -174,11 +173,6 @@ def numbers_of(cohort, text, seed=0):
     return cohort.parameters()[cohort.runs.index((Variant(text), seed))]
 
 
-def same_bits(one, other):
-    """Whether two runs have the same parameters, of the same bits."""
-    return one.keys() == other.keys() == same(one, other)
-
-
 @pytest.mark.parametrize("blocks", ["lean", "standard"])
 def test_what_is_tied_at_half_of_the_steps(blocks):
     """Until then it is what it was, bit for bit; then it is, and trains on as, what it became."""
@@ -186,7 +180,8 @@ def test_what_is_tied_at_half_of_the_steps(blocks):
     for n_steps in (0, 9):
         cohort.advance(n_steps)
         for (text, before, *_), seed in itertools.product(TIES, (0, 1)):
-            assert same_bits(*(numbers_of(cohort, one, seed) for one in (text, before))), text
+            one, other = (numbers_of(cohort, each, seed) for each in (text, before))
+            assert one.keys() == other.keys() == same(one, other), text
     cohort.advance(1)
     tied = {}
     for text, before, after, kept in TIES:
@@ -239,28 +234,3 @@ def test_matrices_that_start_equal_are_free_afterwards():
     for (text, equal), kind in itertools.product(STARTS.items(), "Wb"):
         own = numbers_of(cohort, text)
         assert (own[f"0.{kind}_{equal[0]}"] != own[f"0.{kind}_{equal[-1]}"]).any()
-
-
-COMPANY = ("QKV", "K=V n_heads=4 kv_heads=1", "QKV d_mlp=11")
-OF_ONES_OWN = {
-    **{f"{name}={n}": {name: n} for name, n in (("n_heads", 3), ("d_head", 9), ("d_mlp", 7))},
-    "learning_rate=0.003": {"learning_rate": 0.003},
-    "d_head=m/h": {"d_head": 16},
-    "self_mask": {"self_mask": True},
-    "self_mask=no": {"self_mask": False},
-    **{f"positions={name}": {"positions": name} for name in OPTIONS["positions"].samples},
-}
-
-
-@pytest.mark.parametrize("word", OF_ONES_OWN)
-def test_a_setting_of_one_s_own_is_that_of_the_experiment(word, seed):
-    """Bit for bit, whatever the others beside it have, which is drawn, as is the sharing."""
-    given, drawn = OF_ONES_OWN[word], random.Random(f"{seed} {word}")
-    form, company = drawn.choice(["Q=K", "QKV d_v=6"]), drawn.choice([(), COMPANY])
-    elsewhere = {"d_head": 14, "self_mask": not given.get("self_mask", False)}
-    elsewhere["blocks"] = "standard" if "d_mlp" in given else "lean"
-    own = beside(f"{form} {word}", *company, **elsewhere)
-    of_experiment = beside(form, **{**elsewhere, **given})
-    for cohort in (own, of_experiment):
-        cohort.advance(5)
-    assert same_bits(numbers_of(own, f"{form} {word}", 1), numbers_of(of_experiment, form, 1))

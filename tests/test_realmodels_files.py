@@ -1,8 +1,4 @@
-"""Laws of all formats: what is written is read; a damaged file is refused in one line, soon.
-
-The command gives one line, or a table with gaps and their reason. A model of any size is read with
-the memory of one layer.
-"""
+"""Files of every format: what is written is read; a damaged file is refused in one line, soon."""
 
 import contextlib
 import json
@@ -13,32 +9,39 @@ import resource
 import signal
 import struct
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
-from family_models import CASES, built, converted
+from family_models import CASES, D_VOCAB, assert_heads, built, converted, opened
 from model_files import (
     MARIAN_Q,
     Sizes,
     encode,
+    gguf_bytes,
     gguf_file,
     index_file,
     llama,
     marian_file,
     safetensors_file,
+    translator,
     write,
 )
-from safetensors.numpy import save, save_file
+from safetensors.numpy import save_file
 
 from attnkit.foundation.process import limit_memory
 from attnkit.realmodels import Unreadable, open_model
+from attnkit.realmodels.base import per_head
+from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
+from attnkit.realmodels.errors import CONVERT
+from attnkit.realmodels.gguf_file import gguf_model, open_gguf
 from attnkit.realmodels.safetensors_file import open_safetensors
-from attnkit.realmodels.sources import find_files
 
 SECONDS, MEGABYTES = 10.0, 200.0
 """Processor time and memory that a damaged file may take."""
@@ -49,36 +52,26 @@ class TooLongError(BaseException):
 
 
 @contextlib.contextmanager
-def at_most(seconds):
-    """Raise TooLongError after so many seconds of processor time."""
+def limited(megabytes=MEGABYTES):
+    """Let allocations beyond so much more memory fail; raise TooLongError after `SECONDS`."""
 
     def stop(*_):
         raise TooLongError
 
-    handler = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    memory, handler = resource.getrlimit(resource.RLIMIT_DATA), signal.signal(signal.SIGPROF, stop)
+    limit_memory(megabytes)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, handler)
-
-
-@contextlib.contextmanager
-def limited(megabytes):
-    """Let this process take so much more memory, no more: an allocation fails."""
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    limit_memory(megabytes)
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+        resource.setrlimit(resource.RLIMIT_DATA, memory)
 
 
 # damaged files
 
-NAN, INF = float("nan"), float("inf")
-SIZES = Sizes()
+NAN, INF, SIZES = math.nan, math.inf, Sizes()
 
 
 @cache
@@ -100,9 +93,9 @@ WRITERS = {
 OF_ROWS = list(WRITERS)[:3]
 
 
-def drawn(seed=7):
+def drawn():
     """Return random rows of a small model."""
-    return SIZES.drawn(np.random.default_rng(seed))
+    return SIZES.drawn(np.random.default_rng(7))
 
 
 def intact(name, rows=None):
@@ -145,20 +138,21 @@ def damaged(rng, files):
 
 def false_numbers():
     """Yield files that have one false number in the header, and its format, place and value."""
-    gguf, marian = (next(iter(intact(name).items())) for name in ("gguf", "marian bin"))
+    of_gguf, marian = (next(iter(intact(name).items())) for name in ("gguf", "marian bin"))
     q, heads, base = (
-        gguf[1].index(name) + len(name)
+        of_gguf[1].index(name) + len(name)
         for name in (b"blk.0.attn_q.weight", b"attention.head_count", b"rope.freq_base")
     )
     sides = marian[1].index(b"special:model.yml") + 18
     for (name, data), place, code, values in (
-        (gguf, 4, "I", (1, 3 << 24)),
-        (gguf, 8, "Q", (2**14 + 1,)),
-        (gguf, heads + 4, "I", (3,)),
-        (gguf, base + 4, "f", (0.0, 1e-40, NAN, INF)),
-        *((gguf, q + 4 + 8 * i, "Q", sides) for i, sides in enumerate(((31, 2**63), (7, 2**32)))),
-        (gguf, q + 20, "I", (15, 26)),
-        (gguf, q + 24, "Q", (7, 2**64 - 32)),
+        (of_gguf, 4, "I", (1, 3 << 24)),
+        (of_gguf, 8, "Q", (2**14 + 1,)),
+        (of_gguf, heads + 4, "I", (3,)),
+        (of_gguf, base + 4, "f", (0.0, 1e-40, NAN, INF)),
+        (of_gguf, q + 4, "Q", (31, 2**63)),
+        (of_gguf, q + 12, "Q", (7, 2**32)),
+        (of_gguf, q + 20, "I", (15, 26)),
+        (of_gguf, q + 24, "Q", (7, 2**64 - 32)),
         (marian, 0, "Q", (1 << 32,)),
         (marian, 24, "Q", (0x101, 0x11001)),
         (marian, 40, "Q", (140, 2**30)),
@@ -170,22 +164,6 @@ def false_numbers():
             yield f"{name}: {value} at {place}", {name: false}
 
 
-def refused():
-    """Yield all files that must be refused, with what is wrong in them."""
-    yield from false_numbers()
-    for damage, change in {
-        **{str(x): lambda w, x=x: w["v"].__setitem__((-1, -1), x) for x in (NAN, INF, -INF)},
-        "a head more": lambda w: w.update(k=np.concatenate([w["k"], w["k"][:2]])),
-        "no k": lambda w: w.pop("k"),
-    }.items():
-        rows = drawn()
-        change(rows[0])
-        yield from ((f"{name}: {damage}", intact(name, rows)) for name in OF_ROWS)
-    yield "a deep configuration", intact("safetensors") | {"config.json": b"[" * 100_000}
-    bomb = {MARIAN_Q: np.zeros((5000, 5000), np.float32)}
-    yield "a bomb", marian_file("model.npz", bomb, np.savez_compressed)
-
-
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_what_is_written_is_read(name, tmp_path, seed, long):
     """Every head of every layer has the rows that were written for it, bit by bit."""
@@ -195,12 +173,7 @@ def test_what_is_written_is_read(name, tmp_path, seed, long):
         sizes = Sizes(n_layers, n_kv_heads * times, n_kv_heads, 2 * half, 32)
         rows = sizes.drawn(rng)
         model = open_model(str(write(tmp_path / str(case), WRITERS[name](sizes, rows))))
-        for layer, own in zip(model.layers, rows, strict=True):
-            read = layer.read()
-            for role, w in own.items():
-                heads = w.reshape(-1, sizes.d_head, sizes.d_model).swapaxes(1, 2)
-                found = getattr(read, f"W_{role.upper()}")
-                np.testing.assert_array_equal(found, heads, f"{seed=} {case=} {sizes} {role}")
+        assert_heads(model, rows, sizes.d_head)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -216,15 +189,12 @@ def test_a_file_that_is_cut_short_is_refused(name, tmp_path, seed):
 
 
 def faults_of(cases):
-    """Return cases whose outcome is not allowed, or told in another way than one short line.
-
-    No message names an error of Python or a place on this machine, and none takes much memory.
-    """
+    """Return cases whose outcome is not allowed, or told in another way than one short line."""
     wrong = []
     for allowed, name, path in cases:
         outcome, said = "read", ""
         try:
-            with limited(MEGABYTES), at_most(SECONDS):
+            with limited():
                 for layer in open_model(str(path)).layers:
                     layer.read()
         except Exception as error:
@@ -241,7 +211,20 @@ def faults_of(cases):
 def test_every_file_with_a_fault_is_refused(tmp_path):
     """Numbers and parts that contradict each other, and pipes."""
     cases = [({"read"}, name, write(tmp_path / name, intact(name))) for name in WRITERS]
-    for i, (name, files) in enumerate(refused()):
+    bomb = {MARIAN_Q: np.zeros((5000, 5000), np.float32)}
+    false = [
+        *false_numbers(),
+        ("a deep configuration", intact("safetensors") | {"config.json": b"[" * 100_000}),
+        ("a bomb", marian_file("model.npz", bomb, np.savez_compressed)),
+    ]
+    for damage, change in {
+        **{str(x): lambda w, x=x: w["v"].__setitem__((-1, -1), x) for x in (NAN, INF, -INF)},
+        "a head more": lambda w: w.update(k=np.concatenate([w["k"], w["k"][:2]])),
+        "no k": lambda w: w.pop("k"),
+    }.items():
+        change((rows := drawn())[0])
+        false += [(f"{name}: {damage}", intact(name, rows)) for name in OF_ROWS]
+    for i, (name, files) in enumerate(false):
         cases.append(({"Unreadable"}, name, write(tmp_path / str(i), files)))
     for ending in ("safetensors", "gguf", "bin", "npz"):
         path = write(tmp_path / f"pipe {ending}", {"config.json": llama(SIZES)})
@@ -266,36 +249,15 @@ def test_damaged_files_are_read_or_refused_in_one_short_line(tmp_path, seed, n):
 # safetensors
 
 
-def matrices(seed=5):
-    """Three random matrices by name."""
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=(3, 5)).astype(np.float32) for name in ("one", "two", "three")}
-
-
-def sharded():
-    """Three matrices in two files, with an index."""
-    shards = {"one": "a.safetensors", "two": "b.safetensors", "three": "b.safetensors"}
-    parts = {
-        file: save({name: w for name, w in matrices().items() if shards[name] == file})
-        for file in set(shards.values())
-    }
-    return {"model.safetensors.index.json": {"weight_map": shards}} | parts
-
-
 def test_floats_of_four_widths_are_read_in_single_precision(tmp_path):
-    """Each number is the nearest in single precision, and no file stays mapped.
-
-    A file that changes meanwhile is refused: its shapes were read when it was opened.
-    """
-    path = tmp_path / "model.safetensors"
+    """No file stays mapped, and one that changes after it was opened is refused."""
+    path, w = tmp_path / "model.safetensors", np.random.default_rng(5).normal(size=(3, 5))
     for dtype in (np.float64, np.float16, ml_dtypes.bfloat16, np.float32):
-        stored = {name: w.astype(dtype) for name, w in matrices().items()}
-        save_file(stored, path)
+        save_file(dict.fromkeys(("one", "two"), stored := w.astype(dtype)), path)
         file = open_safetensors(path)
-        assert {n: e.shape for n, e in file.entries.items()} == dict.fromkeys(stored, (3, 5))
-        for name, w in stored.items():
-            assert file.read(name).dtype == np.float32
-            assert np.array_equal(file.read(name), w.astype(np.float32))
+        assert {n: e.shape for n, e in file.entries.items()} == {"one": (3, 5), "two": (3, 5)}
+        assert file.read("two").dtype == np.float32
+        assert np.array_equal(file.read("two"), stored.astype(np.float32))
     if Path("/proc/self/maps").exists():
         assert str(tmp_path) not in Path("/proc/self/maps").read_text()
     with pytest.raises(Unreadable, match="'four'"):
@@ -306,39 +268,9 @@ def test_floats_of_four_widths_are_read_in_single_precision(tmp_path):
             file.read(name)
 
 
-def test_what_a_folder_holds_is_found(tmp_path):
-    """An index comes before a stray file, which comes before other files; never a guess.
-
-    In the hub's own cache, files are links into a folder of contents beside it.
-    """
-
-    def first():
-        return open_safetensors(find_files(str(tmp_path))).read("one")
-
-    save_file(matrices(1), tmp_path / "odd.safetensors")
-    assert np.array_equal(first(), matrices(1)["one"])
-    save_file(matrices(2), tmp_path / "even.safetensors")
-    with pytest.raises(Unreadable, match=r"2 safetensors files; .*'even\.s.*', 'odd\.s.*'$"):
-        first()
-    index = write(tmp_path, sharded())
-    file = open_safetensors(find_files(str(tmp_path)))
-    assert all(np.array_equal(file.read(name), w) for name, w in matrices().items())
-    save_file(matrices(3), tmp_path / "model.safetensors")
-    assert np.array_equal(first(), matrices()["one"])
-    index.unlink()
-    assert np.array_equal(first(), matrices(3)["one"])
-    index = write(tmp_path / "models--a--b/snapshots/0f", sharded())
-    blobs = tmp_path / "models--a--b/blobs"
-    blobs.mkdir()
-    for file in index.parent.iterdir():
-        file.rename(blobs / file.name)
-        file.symlink_to(blobs / file.name)
-    assert np.array_equal(open_safetensors(index).read("two"), matrices()["two"])
-
-
 def test_a_damaged_index_or_value_is_named(tmp_path):
     """With the tensor, the file and what is allowed; headers are damaged above."""
-    index, path = write(tmp_path, sharded()), tmp_path / "model.safetensors"
+    index, path = write(tmp_path, intact("index")), tmp_path / "model.safetensors"
     huge = np.float64([1e300]).tobytes()
     one = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
     for where, raw, says in (
@@ -347,11 +279,10 @@ def test_a_damaged_index_or_value_is_named(tmp_path):
         (index, b'{"weight_map": {"one": 7}}', "file of 'one' is 7"),
         (index, b'{"weight_map": {"one": "none.safetensors"}}', "'none.safetensors'"),
         (index, b'{"weight_map": {"one": "' + b"9" * 400 + b'"}}', "not there"),
-        (index, b'{"weight_map": {"four": "a.safetensors"}}', "no tensor 'four'"),
+        (index, b'{"weight_map": {"four": "part.safetensors"}}', "no tensor 'four'"),
         (index, b"[" * 1_000_000, "is damaged"),
         (path, encode({"a": {**one, "dtype": "I8", "shape": [8]}}, bytes(8)), "type I8"),
         (path, encode({"a": {**one, "dtype": "F4"}}, bytes(8)), "one of F64, F32, F16, BF16"),
-        (path, encode({"a": one}, np.float32([1, -np.inf]).tobytes()), "'a' has values"),
         (path, encode({"a": {**one, "dtype": "F64", "shape": [1]}}, huge), "infinite or NaN"),
     ):
         where.write_bytes(raw)
@@ -359,6 +290,206 @@ def test_a_damaged_index_or_value_is_named(tmp_path):
             [file.read(name) for file in [open_safetensors(where)] for name in file.entries]
         assert str(error.value).isprintable()
         assert str(tmp_path) not in str(error.value)
+
+
+# GGUF
+
+FOUR = Sizes(d_head=4)
+ROWS = FOUR.drawn(np.random.default_rng(7))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3", "phi3"])
+def test_architectures_of_gguf_keep_their_rows_in_their_own_ways(tmp_path, architecture):
+    """Llama shuffles them, Phi stacks them; to gains of Gemma, 1 has already been added."""
+    gain = np.linspace(0.5, 2, FOUR.d_model, dtype=np.float32)
+    rows, fused = [{**layer, "gain": gain} for layer in ROWS], {}
+    if architecture == "phi3":
+        stacked = (np.concatenate([*layer.values()]) for layer in ROWS)
+        fused = {f"blk.{i}.attn_qkv.weight": w for i, w in enumerate(stacked)}
+        rows = [{"gain": gain}] * FOUR.n_layers
+    files = gguf_file(FOUR, rows, None, fused, architecture)
+    model = gguf_model(write(tmp_path, files))
+    assert (model.family, model.format) == (architecture, "GGUF")
+    assert_heads(model, ROWS, FOUR.d_head)
+    for read in (layer.read() for layer in model.layers):
+        np.testing.assert_array_equal([read.gain_q, read.gain_kv], [gain, gain])
+        assert read.rope.frequencies.tolist() == [1, pytest.approx(0.01)]
+
+
+def test_the_header_of_gguf_is_read(tmp_path):
+    """Heads by layer, the model's name, and positions: Llama 3's factors are a tensor."""
+    lists = {"llama.attention.head_count": [4] * 2, "llama.attention.head_count_kv": [2] * 2}
+    keys, factors = lists | {"general.name": "a name"}, np.float32([2, 5])
+    path = write(tmp_path, gguf_file(FOUR, ROWS, keys, {"rope_freqs.weight": factors}))
+    file, found = open_gguf(path)
+    assert found.values["llama.embedding_length"] == 32
+    assert "tokenizer.ggml.tokens" not in found.values
+    assert file.entries["blk.1.attn_k.weight"].shape == (8, 32)
+    model = gguf_model(path)
+    assert [(one.n_heads, one.n_kv_heads) for one in model.layers] == [(4, 2)] * 2
+    assert model.layers[1].read().rope.frequencies == pytest.approx([0.5, 0.002])
+    assert model.name == "a name"
+    assert gguf_model(path.rename(tmp_path / "Some-Thing.Q4_K_M.gguf")).name == "Some-Thing"
+    scaled = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    read = gguf_model(write(tmp_path, gguf_file(FOUR, ROWS, scaled))).layers[0].read()
+    assert read.rope.frequencies == pytest.approx([0.25, 0.0025])
+    other = gguf_file(FOUR, ROWS, {"llama.rope.scaling.type": "longrope"})
+    built(CASES["LlamaModel 2"], tmp_path)  # a model.bin has no such factors
+    for read in (gguf_model(write(tmp_path, other)), ctranslate2_model(converted(tmp_path))):
+        assert read.layers[0].read().rope is None
+        assert any("distance 0" in note for note in read.notes)
+
+
+@pytest.mark.parametrize("name", ["Q4_1", "BF16"])
+def test_quantised_weights_of_gguf_are_those_its_package_makes(tmp_path, name):
+    """Value for value; a note says so, but for the halves of single precision."""
+    kind, quants = gguf.GGMLQuantizationType[name], gguf.quants
+    rows = [{p: quants.quantize(w, kind) for p, w in layer.items()} for layer in ROWS]
+    path = write(tmp_path, gguf_file(FOUR, rows, architecture="qwen2", quantised=kind))
+    model = gguf_model(path)
+    rounded = [{p: quants.dequantize(w, kind) for p, w in layer.items()} for layer in rows]
+    assert_heads(model, rounded, FOUR.d_head)
+    assert open_gguf(path)[0].entries["blk.0.attn_q.weight"].type == name
+    assert any(name in note for note in model.notes) == (name != "BF16")
+
+
+# CTranslate2
+
+N_TOKENS = 11
+CTRANSLATE2 = {
+    "LlamaForCausalLM": "decoder", "GPT2Model": "decoder", "GPTJModel": "decoder",
+    "BertModel": "encoder", "MarianMTModel": "encoder-decoder",
+    "WhisperForConditionalGeneration": "whisper", "T5ForConditionalGeneration": "encoder-decoder",
+}  # fmt: skip
+"""Families of CTranslate2, by models of the library."""
+
+
+def products_of(read, x, y):
+    """Return products of queries and keys with each other, positions included, and values."""
+    sides = (x, read.W_Q, read.b_Q), (y, read.W_K, read.b_K), (y, read.W_V, read.b_V)
+    q, k, v = (s @ w.astype(float) + (0 if b is None else b[:, None]) for s, w, b in sides)
+    if read.rope is not None:
+        places = range(N_TOKENS)
+        q, k = (np.stack([read.rope.rotate(w[:, i], i) for i in places], 1) for w in (q, k))
+    repeated = k.repeat(len(q) // len(k), 0)
+    return [a @ b.swapaxes(1, 2) for a, b in ((q, q), (q, repeated), (k, k))] + [v]
+
+
+def assert_same_layers(ours, theirs):
+    """Check that two readers found the same layers, in whatever order a head's dimensions are."""
+    rng = np.random.default_rng(3)
+    for layer, other in zip(ours, theirs, strict=True):
+        for name in ("kind", "index", "n_heads", "n_kv_heads"):
+            assert getattr(layer, name) == getattr(other, name)
+        read, expected = layer.read(), other.read()
+        x, y = rng.standard_normal((2, N_TOKENS, read.W_Q.shape[1]))
+        for a, b in zip(products_of(read, x, y), products_of(expected, x, y), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max())
+        for a, b in ((read.gain_q, expected.gain_q), (read.gain_kv, expected.gain_kv)):
+            assert (a is None) == (b is None)
+            np.testing.assert_allclose([] if a is None else a, [] if b is None else b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CTRANSLATE2)
+def test_a_model_bin_is_read_as_the_librarys_own_file(tmp_path, name):
+    """Heads, positions, biases, gains and notes are those that the other reader finds."""
+    case = CASES[name]
+    if name == "MarianMTModel":  # its sides are alike
+        case = replace(case, settings=case.settings | {"decoder_attention_heads": 3})
+    built(case, tmp_path)
+    _, theirs, notes = opened(tmp_path)
+    read = ctranslate2_model(converted(tmp_path, n_words=D_VOCAB - (name == "MarianMTModel")))
+    assert (read.name, read.family, read.format) == ("tiny", CTRANSLATE2[name], "CTranslate2")
+    assert_same_layers(read.layers, theirs)
+    for words in ("normalised after the projection", "learned bias per distance"):
+        assert any(words in one for one in read.notes) == any(words in one for one in notes)
+
+
+@pytest.mark.parametrize(("quantization", "parts"), [("int8", 127), ("int16", None)])
+def test_rounded_weights_of_a_model_bin_are_near_the_librarys(tmp_path, quantization, parts):
+    """Also those of layers that are alike, which stand in the file once; a note tells the type."""
+    model = built(CASES["GPT2Model"], tmp_path)
+    model.h[1].attn.c_attn.load_state_dict(model.h[0].attn.c_attn.state_dict())
+    model.save_pretrained(tmp_path)
+    found = ctranslate2_model(converted(tmp_path, quantization))
+    for own, layer in zip(model.h, found.layers, strict=True):
+        rows, read = own.attn.c_attn.weight.detach().numpy().T, layer.read()
+        step = np.abs(rows).max(1, keepdims=True) / parts if parts else np.abs(rows).max() / 2**10
+        allowed = np.broadcast_to(0.51 * step, rows.shape)
+        for w, part in zip((read.W_Q, read.W_K, read.W_V), range(3), strict=True):
+            theirs, off = (per_head(np.split(a, 3)[part], 3) for a in (rows, allowed))
+            assert (np.abs(w - theirs) <= off).all()
+            assert np.abs(w - theirs).max() > 0
+    assert any(quantization in note for note in found.notes)
+
+
+def test_what_is_not_read_is_refused_with_what_to_do(tmp_path):
+    """Pickles, which are never opened, other versions and architectures."""
+    path = tmp_path / "model.bin"
+    for start in (b"PK\x03\x04zip", b"\x80\x02}q\x00.", b"(lp0\n.", b"cposix\n"):
+        path.write_bytes(start + bytes(97))
+        with pytest.raises(Unreadable, match=re.escape(CONVERT)):
+            open_ctranslate2(path)
+    path.write_bytes((7).to_bytes(4, "little") + bytes(97))
+    with pytest.raises(Unreadable, match=r"version 7, .*convert"):
+        open_ctranslate2(path)
+    raw = gguf_bytes("mamba", {}, {"blk.0.attn_q.weight": np.ones((3, 5), np.float32)})
+    with pytest.raises(Unreadable, match=r"'mamba'.* llama, "):
+        gguf_model(write(tmp_path, {"tiny.gguf": raw}))
+
+
+# Marian
+
+
+@pytest.mark.parametrize("name", ["model.bin", "best-bleu.npz"])
+@pytest.mark.parametrize("preprocess", ["", "n"])
+def test_marian_has_the_layers_that_were_written(tmp_path, name, preprocess):
+    """Columns of a weight are those of its heads; gains are those of the norms before."""
+    options = {"transformer_preprocess": preprocess, "transformer_postprocess_top": preprocess}
+    folder, held = tmp_path / "enfr", translator()
+    path = write(folder, marian_file(name, **options))
+    (folder / "lex.50.50.enfr.s2t.bin").write_bytes((0xF11A48D5013417F5).to_bytes(8, "little"))
+    np.savez(folder / "model.npz.optimizer.npz", adam_mt=np.ones(3))
+    model = open_model(str(path))
+    assert open_model(str(folder)).name == model.name == "enfr"
+    kinds = [("encoder", "encoder", "self"), ("causal", "decoder", "self")]
+    kinds.append(("cross", "decoder", "context"))
+    places = [(kind, i, f"{a}_l{i + 1}_{b}") for kind, a, b in kinds for i in range(2)]
+    assert [(one.kind, one.index) for one in model.layers] == [place[:2] for place in places]
+    for layer, (kind, _, scope) in zip(model.layers, places, strict=True):
+        read = layer.read()
+        for role in "QKV":
+            for part, rows in (("W", 12), ("b", 1)):
+                own = held[f"{scope}_{part}{role.lower()}"].reshape(rows, 3, 4).swapaxes(0, 1)
+                found = getattr(read, f"{part}_{role}")
+                np.testing.assert_array_equal(found.reshape(3, rows, 4), own)
+        gains = [f"{scope}_Wo_ln_scale_pre"] * 2
+        gains[1] = "encoder_top_ln_scale" if kind == "cross" else gains[1]
+        for found, gain in zip((read.gain_q, read.gain_kv), gains, strict=True):
+            assert (found is None) == (not preprocess)
+            assert found is None or np.array_equal(found, held[gain].ravel())
+
+
+def test_a_wrong_option_or_folder_of_marian_is_named(tmp_path):
+    """The message names the option or tensor, its value and what is allowed."""
+    for options, words in (
+        ({"type": "s2s"}, "type is 's2s'"),
+        ({"transformer_heads": None}, "transformer-heads is "),
+        ({"transformer_heads": 5}, "(12, 10) (5 heads"),
+        ({"enc_depth": 3}, "'encoder_l3_self'"),
+        ({"dec_depth": 1}, "'decoder_l2_context', 'decoder_l2_self'"),
+    ):
+        path = write(tmp_path, marian_file(**options))
+        with pytest.raises(Unreadable, match=f"^model.bin.*{re.escape(words)}"):
+            open_model(str(path)).layers[0].read()
+    path.unlink()
+    for name in ("model.npz", "model.npz.best-bleu.npz"):
+        write(tmp_path, marian_file(name))
+    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"2 Marian models; name the one .*best-bleu\.npz'$"):
+        open_model(str(tmp_path))
+    with pytest.raises(Unreadable, match=r"arrays\.npz has no special:model\.yml"):
+        open_model(str(tmp_path / "arrays.npz"))
 
 
 # the command
@@ -390,7 +521,7 @@ def test_damaged_values_give_one_line_or_a_table_with_gaps(run, tmp_path, seed, 
         files = intact(("safetensors", "gguf")[case % 2], rows)
         path = write(tmp_path / str(case), files)
         out, options = path.parent / "out.parquet", OPTIONS[rng.integers(len(OPTIONS))]
-        with at_most(SECONDS), warnings.catch_warnings():
+        with limited(4000), warnings.catch_warnings():
             warnings.simplefilter("error")
             code, output, errors = run("models", *options, "--out", str(out), "--", str(path))
         said = f"{seed=} {case=} {options} {errors}"

@@ -6,7 +6,6 @@ import re
 import sys
 import threading
 import zlib
-from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
-from family_models import settings
+from family_models import assert_heads, settings
 from hypothesis import given
 from hypothesis import strategies as st
 from model_files import Sizes, gguf_file, index_file, llama, llama_tensors, write
@@ -63,10 +62,7 @@ def refusal(source):
 
 
 def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
-    """The model nearest to its top is read, and a note names the others.
-
-    One without __init__.py may have several places; here only the second has a model.
-    """
+    """The model nearest to its top is read; one without __init__.py may have several places."""
     package = tmp_path / "holds_models"
     for place in ("a/b/deep", "near", "c/deep", "../two/in_places/weights"):
         write_bert(package / place)
@@ -101,7 +97,8 @@ def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
     """The source, what was found, and what is allowed; of a pickle alone, how to convert it."""
     (tmp_path / "nothing").mkdir()
     names = "pickles/pytorch_model.bin pickles/model.pt notes.txt onnx/model.onnx two/a.gguf "
-    write(tmp_path, dict.fromkeys((names + "two/b.gguf").split(), b"\x80\x04evil"))
+    names += "two/b.gguf even/a.safetensors even/b.safetensors"
+    write(tmp_path, dict.fromkeys(names.split(), b"\x80\x04evil"))
     for source, says in (
         ("nosuchthing", "no such file"),
         ("~nosuchuser/x", "home folder"),
@@ -111,7 +108,8 @@ def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
         (tmp_path / "nothing", "nothing"),
         (tmp_path / "notes.txt", "allowed are *.safetensors"),
         (tmp_path / "onnx", "'model.onnx'"),
-        (tmp_path / "two", "name the one"),
+        (tmp_path / "two", "2 GGUF files; name the one"),
+        (tmp_path / "even", "2 safetensors files; name the one that is meant: 'a.s"),
         *((tmp_path / name, "save_pretrained") for name in ("pickles", *names.split()[:2])),
     ):
         said = refusal(source)
@@ -121,7 +119,7 @@ def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
 
 
 def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, run):
-    """And prints a table. Models of one name are told apart, and joined tables hold each once."""
+    """And prints a table. Models of one name are told apart; joined tables hold each once."""
     out, portraits = tmp_path / "atlas.parquet", tmp_path / "heads.safetensors"
     command = ("models", str(bert), "--out", str(out), "--portraits", str(portraits))
     code, printed, _ = run(*command, "--every-setting")
@@ -213,8 +211,7 @@ def test_a_full_disk_loses_nothing(bert, tmp_path, monkeypatch, run):
     before = out.read_bytes()
 
     def fail(path, data):
-        with path.open("wb") as file:
-            file.write(data[:5000])
+        path.write_text("part")
         if len(data) > 5000:
             raise OSError(28, "No space left on device", str(path))
 
@@ -245,31 +242,29 @@ class Hub:
 
     def answer(self, path):
         """Return the status, the code of an error, and the content."""
-        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|refs)/?(.*))?", path)
-        is_listing = match is not None
-        match = match or re.fullmatch(r"/([^/]+/[^/]+)/(resolve)/([^/]+)/(.+)", path)
-        if match is None or match[1] not in self.models:
+        pattern = r"(?:/api/models)?/([^/]+/[^/]+)(?:/(revision|refs|resolve)/?([^/]*)/?(.*))?"
+        name, what, revision, file = re.fullmatch(pattern, unquote(path)).groups("")
+        if name not in self.models:
             return 401, "RepoNotFound", b""
-        name, revisions = match[1], self.models[match[1]]
-        if match[2] == "refs":
-            refs = [{"name": r, "ref": f"refs/heads/{r}", "targetCommit": r} for r in revisions]
+        if what == "refs":
+            names = self.models[name]
+            refs = [{"name": r, "ref": f"refs/heads/{r}", "targetCommit": r} for r in names]
             return 200, "", json.dumps({"branches": refs, "tags": [], "converts": []}).encode()
-        files = revisions.get(unquote(match[3] or "main"))
+        files = self.models[name].get(revision or "main")
         if files is None:
             return 404, "RevisionNotFound", b""
-        if is_listing:
+        if what != "resolve":
             siblings = [{"rfilename": file} for file in files]
-            sha = unquote(match[3] or "main")
-            return 200, "", json.dumps({"id": name, "sha": sha, "siblings": siblings}).encode()
+            info = {"id": name, "sha": revision or "main", "siblings": siblings}
+            return 200, "", json.dumps(info).encode()
         if name in self.gated:
             return 401, "GatedRepo", b""
-        file = unquote(match[4])
         return (200, "", files[file]) if file in files else (404, "EntryNotFound", b"")
 
 
-@contextmanager
-def simulated_hub(tmp_path):
-    """Yield a hub that the library talks to instead of the real one, with an empty cache."""
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub that the library talks to instead of the real one, with an empty cache."""
     hub = Hub()
 
     class Handler(BaseHTTPRequestHandler):
@@ -297,39 +292,26 @@ def simulated_hub(tmp_path):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            constants = huggingface_hub.constants
-            patch.setattr(constants, "ENDPOINT", address)
-            template = address + "/{repo_id}/resolve/{revision}/{filename}"
-            patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-            patch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
-            patch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-            hub.address, hub.server = address, server
-            yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
+    hub.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=hub.server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{hub.server.server_port}"
+    for name, value in {
+        "ENDPOINT": address,
+        "HUGGINGFACE_CO_URL_TEMPLATE": address + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+    }.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    yield hub
+    hub.server.shutdown()
+    hub.server.server_close()
 
 
 SIZES = Sizes()
 ROWS = SIZES.drawn(np.random.default_rng(7))
-
-
-def assert_read(model, rows=ROWS):
-    """Check every head against the rows that were written."""
-    assert len(model.layers) == len(rows)
-    for layer, own in zip(model.layers, rows, strict=True):
-        read = layer.read()
-        for role in "qkv":
-            heads = own[role].reshape(-1, SIZES.d_head, SIZES.d_model).swapaxes(1, 2)
-            np.testing.assert_allclose(getattr(read, f"W_{role.upper()}"), heads, atol=1e-6)
-
-
+CONFIG = {"config.json": llama(SIZES)}
 INDEXED, GGUF = index_file(SIZES, ROWS), gguf_file(SIZES, ROWS)["model.gguf"]
+assert_read = partial(assert_heads, rows=ROWS)
 COPIES = {
     "model.safetensors": b"stray", "consolidated.safetensors": b"c", "model.fp16.safetensors": b"h",
     "consolidated.safetensors.index.json": {"weight_map": {"a": "none.safetensors"}},
@@ -339,80 +321,77 @@ COPIES = {
 """Files beside the weights that must not be fetched, or not be taken for the model."""
 
 
-def test_what_the_hub_has_is_read_and_what_it_refuses_says_what_to_do(tmp_path):
+def test_what_the_hub_has_is_read_and_what_it_refuses_says_what_to_do(hub):
     """Revisions, GGUF files by type, addresses from a browser, copies beside shards, and gates."""
-    with simulated_hub(tmp_path) as hub:
-        hub.add("o/many", INDEXED | COPIES)
-        hub.add("o/many", INDEXED, "step1000")
-        hub.add("o/gated", INDEXED)
-        hub.gated.add("o/gated")
-        hub.add("o/gguf", {"m-Q4_K_M.gguf": GGUF, "m-Q8_0.gguf": GGUF, "mmproj-F16.gguf": b""})
-        hub.add("o/inner", {f"0_Transformer/{name}": raw for name, raw in INDEXED.items()})
-        hub.add("o/pickle", {"config.json": {}, "pytorch_model.bin": b"p"})
-        for source, name in (
-            ("o/many", "many"),
-            ("o/many@step1000", "many@step1000"),
-            ("https://huggingface.co/o/many/tree/step1000?x=1", "many@step1000"),
-            ("o/gguf:q4_k_m", "m"),
-            ("hf.co/o/gguf/blob/main/m-Q8_0.gguf", "m"),
-            ("o/inner", "inner"),
-            ("o/inner:0_Transformer", "inner"),
-        ):
-            model = open_model(source)
-            assert_read(model)
-            assert model.name == name, source
-        for source, says in (
-            ("o/gated", "https://huggingface.co/o/gated"),
-            ("o/none", "no model of that name"),
-            ("o/many@step7", "no revision 'step7'; it has 'main', 'step1000'"),
-            ("o/gguf", "2 GGUF files"),
-            ("o/gguf:Q2_K", "nothing called 'Q2_K'"),
-            ("o/pickle", "'pytorch_model.bin' cannot be read"),
-        ):
-            assert says in refusal(source), source
-        assert revisions_of("o/many@step1000,main:x") == ["o/many@step1000:x", "o/many@main:x"]
-        fetched = {name for name, _ in hub.requests}
-        assert not fetched & {name.rpartition("/")[2] for name in COPIES}
-        whole = find_files("o/many")
-        names = {"config.json", "model.safetensors.index.json", "part.safetensors"}
-        assert {path.name for path in whole.parent.iterdir()} == names | {"tokenizer.json"}
-        hub.requests.clear()
-        assert_read(open_model("o/gguf:q8_0"))  # all of it is here already
-        assert hub.requests == []
-        hub.server.shutdown()
-        hub.server.server_close()
-        assert_read(open_model("o/many"))  # without a network
-        assert "cannot be reached (ConnectError)" in refusal("o/elsewhere")
+    hub.add("o/many", INDEXED | COPIES)
+    hub.add("o/many", INDEXED, "step1000")
+    hub.add("o/gated", INDEXED)
+    hub.gated.add("o/gated")
+    hub.add("o/gguf", {"m-Q4_K_M.gguf": GGUF, "m-Q8_0.gguf": GGUF, "mmproj-F16.gguf": b""})
+    hub.add("o/inner", {f"0_Transformer/{name}": raw for name, raw in INDEXED.items()})
+    hub.add("o/pickle", {"config.json": {}, "pytorch_model.bin": b"p"})
+    for source, name in (
+        ("o/many", "many"),
+        ("o/many@step1000", "many@step1000"),
+        ("https://huggingface.co/o/many/tree/step1000?x=1", "many@step1000"),
+        ("o/gguf:q4_k_m", "m"),
+        ("hf.co/o/gguf/blob/main/m-Q8_0.gguf", "m"),
+        ("o/inner", "inner"),
+        ("o/inner:0_Transformer", "inner"),
+    ):
+        model = open_model(source)
+        assert_read(model)
+        assert model.name == name, source
+    for source, says in (
+        ("o/gated", "https://huggingface.co/o/gated"),
+        ("o/none", "no model of that name"),
+        ("o/many@step7", "no revision 'step7'; it has 'main', 'step1000'"),
+        ("o/gguf", "2 GGUF files"),
+        ("o/gguf:Q2_K", "nothing called 'Q2_K'"),
+        ("o/pickle", "'pytorch_model.bin' cannot be read"),
+    ):
+        assert says in refusal(source), source
+    assert revisions_of("o/many@step1000,main:x") == ["o/many@step1000:x", "o/many@main:x"]
+    fetched = {name for name, _ in hub.requests}
+    assert not fetched & {name.rpartition("/")[2] for name in COPIES}
+    whole = find_files("o/many")
+    assert {path.name for path in whole.parent.iterdir()} == {*INDEXED, "tokenizer.json"}
+    assert_read(open_model(str(whole)))  # links into the hub's own cache
+    hub.requests.clear()
+    assert_read(open_model("o/gguf:q8_0"))  # all of it is here already
+    assert hub.requests == []
+    hub.server.shutdown()
+    hub.server.server_close()
+    assert_read(open_model("o/many"))  # without a network
+    assert "cannot be reached (ConnectError)" in refusal("o/elsewhere")
 
 
-def test_of_many_shards_only_the_bytes_of_attention_are_fetched(tmp_path):
+def test_of_many_shards_only_the_bytes_of_attention_are_fetched(hub, tmp_path):
     """Shards that hold experts only are not opened; after a stop, the rest is fetched."""
     n_layers = 9
-    sizes, files, places, needed = Sizes(n_layers=n_layers, d_model=64), {}, {}, 0
-    tensors = llama_tensors(sizes, sizes.drawn(np.random.default_rng(3)))
+    sizes, files, places = Sizes(n_layers=n_layers, d_model=64), {}, {}
+    tensors = llama_tensors(sizes, rows := sizes.drawn(np.random.default_rng(3)))
     for i in range(n_layers):
         own = {name: w for name, w in tensors.items() if f"layers.{i}." in name}
-        needed += sum(w.nbytes for w in own.values())
         for part, held in enumerate((own, {})):
             expert = {f"e{i}.{part}.weight": np.zeros((200, 200), np.float32)}
             shard = f"model-{2 * i + part + 1:05}-of-00018.safetensors"
             files[shard] = save(held | expert)
             places |= dict.fromkeys(held | expert, shard)
     files |= {"config.json": llama(sizes), "model.safetensors.index.json": {"weight_map": places}}
-    with simulated_hub(tmp_path) as hub:
-        hub.add("o/large", files)
-        model = open_model("o/large")
-        opened = sum(n for _, n in hub.requests)
-        for layer in model.layers[:4]:
-            layer.read()
-        for layer in open_model("o/large").layers:
-            assert layer.read().W_V.shape[1:] == (64, 2)
-        assert {name for name, _ in hub.requests if "of-00018" in name} == {
-            f"model-{2 * i + 1:05}-of-00018.safetensors" for i in range(n_layers)
-        }
-        sent = sum(n for _, n in hub.requests)
-        assert sent - opened == needed
-        assert sent < sum(len(raw) for raw in hub.models["o/large"]["main"].values()) / 3
+    assert_heads(open_model(str(write(tmp_path / "here", files).parent)), rows)
+    hub.add("o/large", files)
+    model = open_model("o/large")
+    opened = sum(n for _, n in hub.requests)
+    for layer in model.layers[:4]:
+        layer.read()
+    assert_heads(open_model("o/large"), rows)
+    assert {name for name, _ in hub.requests if "of-00018" in name} == {
+        f"model-{2 * i + 1:05}-of-00018.safetensors" for i in range(n_layers)
+    }
+    sent = sum(n for _, n in hub.requests)
+    assert sent - opened == sum(w.nbytes for w in tensors.values())
+    assert sent < sum(len(raw) for raw in hub.models["o/large"]["main"].values()) / 3
 
 
 # folders
@@ -428,13 +407,15 @@ def test_folders_as_people_have_them_are_read(tmp_path):
     places = dict.fromkeys(plain, "part.safetensors")
     index = {"metadata": {"note": "x" * 9_000_000}, "weight_map": places}
     for case, files in enumerate((
-        {"model.safetensors": save(plain | training), "config.json": llama(SIZES)},
+        {"model.safetensors": save(plain | training), **CONFIG},
         {"model.safetensors": save(inner), "config.json": llava},
         {"model.safetensors": save(plain | images), "config.json": flat},
         INDEXED | COPIES,
         {f"0_Transformer/{name}": raw for name, raw in INDEXED.items()} | {"modules.json": []},
         INDEXED | {"model.safetensors.index.json": index},
         {"m.gguf": GGUF, "mmproj-m.gguf": b""},
+        {"odd.safetensors": save(plain), **CONFIG},
+        {"model.safetensors": save(plain), "odd.safetensors": b"stray", **CONFIG},
     )):  # fmt: skip
         write(tmp_path / str(case), files)
         assert_read(open_model(str(tmp_path / str(case))))
@@ -494,7 +475,7 @@ def test_quantised_safetensors_have_the_values_that_their_format_means(tmp_path,
         if "proj" in name:
             parts, expected[int(name.split(".")[2])][name[-13]] = quantise(rng, name, w)
             stored |= parts
-    files = {"model.safetensors": save(stored), "config.json": llama(SIZES)}
+    files = {"model.safetensors": save(stored), **CONFIG}
     model = open_model(str(write(tmp_path, files)))
-    assert_read(model, expected)
+    assert_heads(model, expected, atol=1e-6)
     assert f"The weights are quantised ({named})" in model.notes[0]

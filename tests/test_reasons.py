@@ -42,9 +42,8 @@ def changed(snapshot, probe=None, **last):
 def report(accuracy=(1.0, 0.5), right=(0.97, 0.45), wrong=(0.0, 0.44), error=(1.5, 0.0), **given):
     """Return a snapshot on who reports to whom, with five entries; QKV alone solves it.
 
-    For each variant: its last accuracy, attention on the boss and on the reversed entry, which
-    reports to the asking one, and symmetry error. QKV scores 9 for the boss and 2 for the reversed
-    entry, Q=K both the same. What else is given are settings, or arrays of the probe.
+    For each variant: its last accuracy, attention on the boss and on the reversed entry, and
+    symmetry error; QKV scores 9 and 2 for these. Others are settings, or arrays of the probe.
     """
     other = {name: given.pop(name) for name in ("pattern", "scores") if name in given}
     experiment = tiny("directed", **{**BOTH, "n_seeds": 1, **given})
@@ -167,8 +166,8 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
     check("not mirrored", "", changed(whole, score_symmetry=[0.0, -1.0]))
 
 
-def test_means_the_pair_of_an_example_and_rises_are_those_of_the_arrays():
-    """A pair needs an entry that holds the answer; a rise is that of the last quarter of steps."""
+def test_means_and_the_pair_of_an_example_are_those_of_the_arrays():
+    """A pair needs an entry that holds the answer."""
     snapshot, nothing = report((1, 0.5), (0.97, 0.4), (0.0, 0.44)), NOTHING
     told = re.findall(r"\d\.\d\d", measures_finding(snapshot))
     assert told == ["0.50", "0.00", "0.97", "0.40", "0.00", "0.44"]
@@ -181,17 +180,6 @@ def test_means_the_pair_of_an_example_and_rises_are_those_of_the_arrays():
     ):
         other = replace(example, labels=np.array(labels))
         assert (marked_pair(task, other), named_query(task, other)) == (pair, named)
-    for steps, at, rise in (
-        ([0, 20, 40, 60, 80], 3, 0.1),
-        ([0, 20, 40, 61, 80], 2, 0.2),
-        ([40, 50, 60, 75, 80], 2, 0.2),  # from the first step that counts
-        ([8] * 5, None, NAN),
-    ):
-        run = run_of(replace(rising([RISES]), eval_steps=np.array(steps)))
-        assert run.earlier_evaluation == at
-        assert [run.rise, run.fall] == pytest.approx([rise, 0 * rise], nan_ok=True)
-    transfer = tiny("transfer", sharing=["Q=K"], n_seeds=1, steps=16, earlier_steps=15)
-    assert run_of(finished(transfer, [[[0.1]]] * 5)).earlier_evaluation is None
     assert not re.search(r"–|: \.", measures_finding(rising([FLAT])))  # nothing is known
 
 
@@ -298,6 +286,9 @@ def test_other_kinds_are_told_by_losses_and_accuracies():
     def known(accuracy, new=0.6):
         return changed(rising([[0, new, new, new, new]]), training_accuracy=[accuracy])
 
+    def at(*steps):
+        return replace(rising([RISES]), eval_steps=np.array(steps))
+
     def hops(*shares):
         ended = finished(Experiment(task="k_hop", sharing=["Q=K"], n_seeds=1), [[[0.5]]] * 3)
         return replace(ended, slice_accuracy=np.array([shares], np.float32))
@@ -324,6 +315,9 @@ def test_other_kinds_are_told_by_losses_and_accuracies():
         ("not part", "", hops(0.98, 0.7)),
         ("not part", "", hops(0.8, 0.2)),
         ("early", "50% right at step 6, 60% at step 8", rising([RISES])),
+        ("early", "40% right at step 40, 60% at step 80", at(0, 20, 40, 61, 80)),
+        ("early", "40% right at step 60", at(40, 50, 60, 75, 80)),  # from the first that counts
+        ("not early", "", at(8, 8, 8, 8, 8)),
         ("early", "loss 1.90 at step 6, 1.80 at step 8", rising([FLAT], loss=FALLING)),
         ("early", "loss 2.60 at step 6, 2.50 at step 8", text),
         ("not early", "", rising([FLAT], loss=above)),  # a loss that falls, but is that of guesses
@@ -377,16 +371,10 @@ def test_the_clearest_kind_comes_first_then_the_first_column_or_the_lowest_curve
 
 
 def test_shipped_examples_and_first_steps_have_reasons_in_few_words():
-    """Whatever is not known yet; that of the first screen has its equal scores."""
+    """Whatever is not known yet."""
     trainings = [Training(tiny(kind, n_seeds=1), "cpu") for kind in KINDS]
     for snapshot in (*map(load_example, TASKS), *(one.snapshot() for one in trainings)):
         experiment = snapshot.experiment
         found = [reason(snapshot, variant, seed) for variant, seed in experiment.runs]
         for each in filter(None, found + [headline(snapshot, seed) for seed in experiment.seeds]):
             assert max(len(part.split()) for part in each.sentence.split(". ")) <= 20, each
-    snapshot = load_example("directed")
-    one, other = marked_pair(snapshot.experiment.task, example_of(snapshot))
-    scores = snapshot.probe.scores[snapshot.experiment.runs.index((Q_K, 0)), -1, 0]
-    names = [label.short for label in snapshot.experiment.task.label(snapshot.probe.tokens)]
-    for part in (f"{names[one]}→{names[other]}", f"the same ({scores[one, other]:.2f})"):
-        assert part in headline(snapshot, 0).sentence

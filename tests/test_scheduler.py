@@ -1,4 +1,4 @@
-"""Who trains, who waits and who watches: shares of addresses, memory, equal turns, leases."""
+"""Who trains and who waits: shares of addresses, memory, equal turns."""
 
 from collections import Counter
 
@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.service.job_queue import WATCHED_SECONDS, Leases
-from attnkit.service.jobs import NOBODY, Watcher
 from attnkit.service.scheduler import (
     MOST_RATIO,
     OVERTAKE_SECONDS,
@@ -114,7 +112,7 @@ def test_limits_hold_whatever_is_asked_and_everybody_has_an_outlook(waiting, hol
     assert all(0 <= outlook.begins <= outlook.ends for outlook in told.values())
 
 
-def tabs(address, n, megabytes, seconds):
+def tabs(address, n, seconds, megabytes=10):
     """Demands of as many visitors of one address."""
     names = [f"{address} {number}" for number in range(n)]
     return [d(x, megabytes, seconds, visitor=x, address=address) for x in names]
@@ -126,10 +124,7 @@ OF_SCRIPT = {"visitor": st.uuids().map(str), "paused": st.just(False), "address"
 @briefly(50)
 @given(demands(60, **OF_SCRIPT), st.floats(0, 1))
 def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
-    """It begins at once, and ends within twice the time that it takes alone.
-
-    Small is a quarter of what the address leaves: its largest experiment may be all that it has.
-    """
+    """A small one takes a quarter of what the script leaves, which may have but one large."""
     holding = admitted(load, [], HOSTED)
     waiting = [demand for demand in load if demand not in holding]
     free = HOSTED.training_megabytes - sum(demand.megabytes for demand in holding)
@@ -143,10 +138,7 @@ def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
 @briefly(10)
 @given(st.floats(1, 100), st.floats(1, 20), st.floats(5, 40), st.sampled_from(["home", None]))
 def test_nothing_starves(megabytes, seconds, size, address):
-    """A large one begins though smaller ones arrive in every second, faster than they can train.
-
-    They come from its own address or from others. At first they may overtake it.
-    """
+    """A large one begins though smaller ones arrive in every second, from anywhere."""
     limits = ServerSettings(max_active=4, training_megabytes=100)
     large = d("large", megabytes, 20, address="home")
     latest = max(OVERTAKE_SECONDS, MOST_RATIO * 20) + 4 * 4 * (seconds + 1)
@@ -170,47 +162,14 @@ def test_nothing_starves(megabytes, seconds, size, address):
 
 
 def test_a_full_queue_takes_from_the_address_that_has_most():
-    """The largest there, of equal ones the newest; so a class and a script share the places.
-
-    A class of thirty of the default experiment behind one router trains at once.
-    """
-    assert len(admitted(tabs("school", 33, 27, 5), [], HOSTED)) == 30
-    waiting = [*tabs("script", 3, 10, 600), *tabs("school", 2, 10, 900)]
+    """The largest there, of equal ones the newest; so a class and a script share the places."""
+    assert len(admitted(tabs("school", 33, 5, megabytes=27), [], HOSTED)) == 30
+    waiting = [*tabs("script", 3, 600), *tabs("school", 2, 900)]
     assert displaced(waiting).id == "script 2"
     waiting[1].seconds = 700
     assert displaced(waiting).id == "script 1"
-    waiting = tabs("script", 100, 10, 600)
-    for pupil in tabs("school", 70, 10, 600):
+    waiting = tabs("script", 100, 600)
+    for pupil in tabs("school", 70, 600):
         waiting.append(pupil)
         waiting.remove(displaced(waiting))
     assert sum(demand.address == "school" for demand in waiting) == 50
-
-
-TAB, OTHER, AGAIN = Watcher("tab", "Anna"), Watcher("other", "Bert"), Watcher("again", "Anna")
-
-
-def test_a_tab_that_is_there_watches_for_ever():
-    """When it has left, the lease runs; whoever comes back is alone; programs are no watchers."""
-    leases = Leases()
-    leases.arrive("tab")
-    leases.watch("job", TAB, 5.0)
-    assert (leases.watched_until("job"), leases.n_watchers("job", 10_000.0)) == (EVER, 1)
-    leases.leave("tab", 100.0)
-    assert leases.watched_until("job") == leases.left_at("job") == 100.0
-    assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
-    leases.arrive("again")
-    leases.watch("job", AGAIN, 101.0)
-    assert leases.watched_until("job") == leases.left_at("job") == EVER
-    assert leases.n_watchers("job", 102.0, but=AGAIN) == 0
-    leases.watch("job", NOBODY, 101.0)
-    leases.watch("job", OTHER, 101.0)
-    assert [leases.n_watchers("job", 102.0, but=but) for but in (NOBODY, AGAIN)] == [3, 1]
-    assert [leases.n_watchers("job", 161.0, AGAIN, within) for within in (15.0, 99.0)] == [0, 1]
-    leases.leave("again", 200.0)
-    assert leases.left_at("job") == EVER  # a program looks at it
-    for watcher in (AGAIN, OTHER, NOBODY):
-        leases.stop_watching("job", watcher)
-    assert (leases.watched_until("job"), leases.left_at("job")) == (0.0, EVER)
-    leases.watch("job", TAB, 5.0)
-    leases.forget_tabs(200.0)
-    assert [leases.has_left(tab, EVER) for tab in ("tab", "again")] == [False, True]

@@ -1,7 +1,4 @@
-"""The result store on SQLite and on PostgreSQL: every result that is put reads back whole.
-
-A server has one store, and finds it by its settings or by secrets.
-"""
+"""The result store on SQLite and on PostgreSQL, and how a server finds its own."""
 
 import dataclasses
 import json
@@ -15,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from idle import idle_service
 from kinds import tiny
-from same import assert_same
 from searching import briefly
 from sqlalchemy import create_engine
 from storing import alter, made, put, stored
@@ -26,7 +23,6 @@ from attnkit.experiment.experiment import hash_of
 from attnkit.service import store as store_module
 from attnkit.service.database import checksum
 from attnkit.service.database_engines import FILE
-from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, TooLarge, Unavailable
 from attnkit.training import Training
 from attnkit.training.results import Result
@@ -64,10 +60,7 @@ def blobs_of(key, n_numbers, maker):
 
 
 class Model:
-    """Model of a store of one megabyte; its rows are in the order of their use.
-
-    A row has its blobs, maker, time, name and pin, and names of the parts that are unreadable.
-    """
+    """Model of a store of one megabyte; its rows are in the order of their use."""
 
     def __init__(self, where, store, clock):
         self.where, self.store, self.clock, self.rows = where, store, clock, {}
@@ -78,12 +71,11 @@ class Model:
         is_new = before is None or before.maker != maker or bool(before.lacks)
         assert self.store.put(*blobs) is is_new
         if is_new:
-            new = SimpleNamespace(blobs=blobs, maker=maker, created=self.clock.wall, lacks=set())
-            new.name, new.pinned = (before.name, before.pinned) if before else ("", False)
             unpinned = [other for other, row in self.rows.items() if not row.pinned]
             while unpinned and self.n_bytes() + sum(map(len, blobs)) > 2**20:
                 del self.rows[unpinned.pop(0)]
-            before = new
+            before = before or SimpleNamespace(name="", pinned=False)
+            vars(before).update(blobs=blobs, maker=maker, created=self.clock.wall, lacks=set())
         self.rows[key] = before
 
     def read(self, key, method):
@@ -139,7 +131,7 @@ class Model:
         assert self.store.n_bytes() == self.n_bytes()
 
 
-CALLS = {
+CALLS = {  # method of the model → its arguments after the key
     "put": (
         st.sampled_from([5_000, 60_000, 300_000]),
         st.sampled_from([("torch", "A"), ("kernel", "A"), ("kernel", "B")]),
@@ -155,7 +147,6 @@ CALLS = {
     ),
     "jump": (st.integers(-400, 400),),
 }
-"""Method of the model → its arguments after the key."""
 STEPS = st.sampled_from("put put put put read read tear change change change jump".split()).flatmap(
     lambda name: st.tuples(st.just(name), st.sampled_from(KEYS), *CALLS[name])
 )
@@ -164,13 +155,10 @@ STEPS = st.sampled_from("put put put put read read tear change change change jum
 @settings(briefly(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=10, max_size=30))
 def test_a_store_does_what_its_model_does(where, open_store, clock, steps):
-    """Torn rows are absent until they are put again; names and pins stay.
-
-    What was longest not used goes first, however the clock jumps. Each step writes to the disk.
-    """
+    """Torn rows are absent, names and pins stay, what was longest not used goes first."""
     store = open_store(where, megabytes=1)
-    for entry in store.entries():
-        store.delete(entry.hash)
+    for key in stored(store):
+        store.delete(key)
     model = Model(where, store, clock)
     for name, *arguments in steps:
         clock.wait(61)
@@ -217,16 +205,11 @@ def test_a_result_is_refused_that_is_not_finished_too_large_or_of_another_text(
         assert store.put(*result.to_blobs())
     assert store.result(key) is None
     assert store.put(*result.to_blobs())
-    assert_same(store.result(key).snapshot, result.snapshot)
     assert store.result(key).to_blobs() == result.to_blobs()
 
 
 def test_any_key_and_search_may_be_asked_for(where, open_store):
-    """An unknown key reads as None and changes nothing.
-
-    Every word of a search must stand in a name, task, setting or hash, in any case; wildcards and
-    quotes are letters.
-    """
+    """Every word of a search must be found, in any case; wildcards and quotes are letters."""
     store = open_store(where)
     one, two = put(store, 1, 23)
     (three,) = put(store, 1, task="mutual", sharing=["QKV", "K=V"])
@@ -244,20 +227,14 @@ def test_any_key_and_search_may_be_asked_for(where, open_store):
 
 
 def test_an_entry_says_what_is_stored(where, open_store, clock):
-    """It tells settings, counts, sizes and times; reads within a minute are one use."""
+    """It tells settings, counts, sizes and times."""
     store, result = open_store(where), made(7, sharing=["QKV", "Q=K"], n_seeds=2)
-    blobs, used = result.to_blobs(), []
-    store.put(*blobs)
+    store.put(*(blobs := result.to_blobs()))
     (entry,) = store.entries()
     assert entry.experiment == result.experiment
     assert (entry.task, entry.n_runs, entry.steps, entry.seconds) == ("directed", 4, 20, 1.5)
     assert (entry.version, entry.n_bytes) == (__version__, len(blobs[0]) + len(blobs[1]))
     assert entry.created_at == entry.used_at == datetime.fromtimestamp(clock.wall, UTC)
-    for _ in range(5):
-        clock.wait(25)
-        assert store.snapshot(entry.hash) is not None
-        used += [entry.used_at for entry in store.entries()]
-    assert used[0] == used[1] == used[2] < used[3] == used[4]
 
 
 def test_many_may_open_put_and_read_the_same_at_once(where, open_store, monkeypatch):
@@ -303,23 +280,14 @@ def test_an_altered_row_is_absent_until_it_is_put_again(where, open_store):
 
 
 @pytest.fixture
-def of_server(tmp_path, monkeypatch):
+def of_server(tmp_path):
     """The store of a server in a folder of its own; nothing is kept from or for other tests."""
-    monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
-    server_settings.cache_clear()
-    result_store.clear()
-    yield result_store
-    result_store.clear()
-    server_settings.cache_clear()
+    with idle_service(tmp_path, result_megabytes="1"):
+        yield result_store
 
 
-def test_without_secrets_the_settings_decide(of_server, tmp_path, capsys, monkeypatch):
-    """Nothing is opened before the first use; a file that was moved aside is logged.
-
-    One result may take what the settings say, so that no visitor flushes what others have trained.
-    """
-    monkeypatch.setenv("ATTNKIT_RESULT_MEGABYTES", "1")
-    server_settings.cache_clear()
+def test_without_secrets_the_settings_decide(of_server, tmp_path, capsys):
+    """Nothing is opened before the first use; a file that was moved aside is logged."""
     found = of_server()
     assert isinstance(found, ResultStore)
     assert not list(tmp_path.iterdir())
@@ -342,8 +310,7 @@ def test_a_connection_in_the_secrets_comes_first(of_server, monkeypatch):
     for error in (ValueError("port: pass@word"), ImportError("No module 'x'")):
         monkeypatch.setattr(storage.st, "connection", Mock(side_effect=error))
         of_server.clear()
-        found = of_server()
-        assert isinstance(found, Unavailable)
+        assert isinstance(found := of_server(), Unavailable)
         assert "[connections.attnkit]" in str(found)
         assert "pass@word" not in str(found)
     monkeypatch.setattr(storage.st, "connection", lambda *_, **__: SimpleNamespace(engine=engine))
@@ -354,30 +321,18 @@ def test_a_connection_in_the_secrets_comes_first(of_server, monkeypatch):
 
 def test_many_threads_get_one_object_until_it_is_cleared():
     """None is kept like any other; a failed attempt keeps nothing; what is cleared is released."""
-    together, made, released = threading.Barrier(8), [], []
-
-    @Singleton
-    def fragile():
-        made.append(None)
-        if len(made) == 1:
-            raise BlockingIOError
-
-    def call(_):
-        together.wait(10)
-        try:
-            return fragile()
-        except BlockingIOError:
-            return "failed"
-
+    fragile, together = Singleton(Mock(side_effect=[BlockingIOError, None])), threading.Barrier(8)
     with ThreadPoolExecutor(8) as pool:
-        assert sorted(pool.map(call, range(8)), key=str) == [None] * 7 + ["failed"]
-    assert len(made) == 2
+        calls = [pool.submit(lambda: (together.wait(10), fragile())) for _ in range(8)]
+    failed = [call for call in calls if call.exception()]
+    assert len(failed) == 1
+    assert {call.result()[1] for call in calls if call not in failed} == {None}
+    released = []
     one = Singleton(object, release=released.append)
     first = one()
     storage.st.cache_resource.clear()  # as any visitor can ask Streamlit to do
     assert one() is first
-    assert isinstance(gate, Singleton)
-    assert isinstance(result_store, Singleton)
+    assert all(isinstance(kept, Singleton) for kept in (gate, result_store))
     one.clear()
     one.clear()
     assert released == [first]

@@ -9,11 +9,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 import torch
-from filming import experiment_of, film_of
+from filming import experiment_of, film_of, reference_of
 from finished import finished
 from kinds import tiny
 from plotted import unpacked
-from reference import Reference
 
 from attnkit.analysis import rescue
 from attnkit.analysis.inspection import surgery
@@ -46,8 +45,8 @@ def ways_in(film, variant="QKV"):
 def accuracy_without(film, place, layers, heads):
     """Return the accuracy by the formula if these heads' rows of W_O are zero."""
     examples = held_out_examples(film.experiment, film.experiment.seeds, CPU)
-    own = {n: torch.from_numpy(a).double() for n, a in film.frames[-1].parameters[place].items()}
-    reference = Reference(film.experiment, film.experiment.sharing[place])
+    reference, _, own = reference_of(film, place, -1)
+    own = dict(own)
     for layer in layers:
         by_head = own[f"{layer}.W_O"].unflatten(0, (reference.n_heads, -1)).clone()
         by_head[heads] = 0.0
@@ -72,12 +71,11 @@ def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task):
     layers, everyone = range(len(film.experiment.layer_specs)), slice(None)
     for place, variant in enumerate(film.experiment.sharing):
         heads = range(film.experiment.wiring(variant).sizes.n_heads)
-        expected = {
+        for name, values in {
             "head": [[accuracy_without(film, place, [i], head) for head in heads] for i in layers],
             "layer": [accuracy_without(film, place, [i], everyone) for i in layers],
             "none": [accuracy_without(film, place, layers, everyone)],
-        }
-        for name, values in expected.items():
+        }.items():
             np.testing.assert_allclose(found.fixed[f"{place}.{name}"], values, atol=1e-6)
 
 
@@ -98,12 +96,9 @@ def test_the_whole_has_the_accuracy_of_the_lab(monkeypatch):
 def test_every_way_to_tie_is_tried():
     """These are all coarser sharings, by the average or any matrix that would be tied."""
     tied, first = "QKV tie=K=V", ("average", "keep_Q", "keep_K")
-    film = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V", tied))
-    every = [
-        (tie, by)
-        for tie in ("Q=K", "K=V", "Q=V", "Q=K=V")
-        for by in ("average", *(f"keep_{role}" for role in tie.replace("=", "")))
-    ]
+    film, every = film_of(sharing=("QKV", "Q=K", "K=V", "Q=K=V", tied)), []
+    for tie in ("Q=K", "K=V", "Q=V", "Q=K=V"):
+        every += [(tie, by) for by in ("average", *(f"keep_{r}" for r in tie.replace("=", "")))]
     for variant, expected in {
         "QKV": every,
         "Q=K": [("Q=K=V", by) for by in ("average", "keep_Q", "keep_V")],
@@ -200,8 +195,7 @@ def snapshot_of(tied, status="finished", untied=1.0, before=(0.1, 0.6), **given)
     return replace(snapshot, status=status, eval_steps=steps, step=int(steps[-1]))
 
 
-# Accuracies since it was tied, and what is found: of the fall, and of the outcome.
-FOUND = [
+FOUND = [  # accuracies since it was tied, and what is found: of the fall, and of the outcome
     ([[0.2, 0.2], [1, 0.5], [1, 0.995]], {}, "every seed after 20 to 40", r"99% \(mean of 2"),
     ([[0.2, 0.2], [0.3, 1]], {}, "1 of 2 seeds after 20", "is not back: 65%"),
     ([0.2], {"status": "running"}, "→ 20% at once.$", "^$"),
@@ -329,7 +323,6 @@ def test_what_heads_are_worth_is_told():
         (free.finding, "No head .* 100% with all, at least 100%"),
         (idle.finding, "nothing yet: 10% with them, 10% without"),
         (overall_finding([one] * 2), "only head, QKV falls most: 100% → 10%"),
-        (overall_finding([one]), "only head, QKV falls: 100% → 10%"),
         (overall_finding([two, free]), "QKV .* head 1: 100% → 30%. 2 of the 4 heads"),
         (overall_finding([two, one]), "QKV .* only head: 100% → 10%. None of the 2"),
         (overall_finding([free]), "each of the 2"),

@@ -52,17 +52,8 @@ from attnkit.sweeps.values import InvalidSweep
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.summary import run_table
+from attnkit.ui.sweeps import sweep_form
 from attnkit.ui.sweeps.live_sweep import PAUSED, STOPPED, LiveSweep
-from attnkit.ui.sweeps.sweep_form import (
-    MOST_POINTS,
-    SweepForm,
-    axes_of,
-    estimate_in_words,
-    on_screen,
-    problems_here,
-    read_values,
-    suggested,
-)
 
 SMALL = Sweep(
     base={"task": "phonebook", "steps": 4, "evaluate_every": 2, "n_eval": 16, "batch_size": 16},
@@ -111,13 +102,11 @@ def run_inline(sweep, folder, workers=None, **options):
     return workers.n_runs, result
 
 
-BAD = {
+BAD = {  # specification → key that the message must name first
     "n_seeds = ": "specification 'bad.toml'",
     "n_seed = 5": "n_seed",
     "engine = 'steam'": "engine in 'bad.toml'",
-    "[base]\ntask = 'phonebok'": "base.task",
     "[base]\nd_hed = 3": "base.d_hed",
-    "[base]\nlearning_rate = inf": "base.learning_rate",
     "[base]\nn_entries = 40": "base.n_entries",
     "[axes]\ntask = ['phonebook', 'x']": "axes.task",
     "[axes]\nd_head = []": "axes.d_head",
@@ -135,7 +124,6 @@ BAD = {
     "[rates]\nmultiples = [1, 2]\n[axes]\nlearning_rate = [0.1, 0.2]": "rates.multiples",
     "[budget]\ncore_hours = -1": "budget.core_hours",
 }
-"""Specification → key that the message must name first."""
 
 
 def test_a_bad_specification_or_argument_ends_with_one_line_that_names_it(tmp_path, run):
@@ -168,11 +156,7 @@ def test_a_bad_specification_or_argument_ends_with_one_line_that_names_it(tmp_pa
 
 
 def test_a_toml_text_is_a_sweep_whose_points_are_the_product_of_its_axes():
-    """Ranges become lists, everything else stays, and the last axis varies fastest.
-
-    Cells are named by all that decides their numbers: not by the way a number is written, nor by a
-    default that is spelled out, nor by seeds.
-    """
+    """Cells are named by all that decides their numbers, whatever is spelled out; not by seeds."""
     sweep = Sweep(
         base={"task": "phonebook", "steps": 30},
         axes={
@@ -185,15 +169,13 @@ def test_a_toml_text_is_a_sweep_whose_points_are_the_product_of_its_axes():
         budget={"core_hours": 2},
     )
     assert sweep.axes["d_head"] == (1, 2, 4, 8, 16, 32, 64)
-    assert sweep.axes["learning_rate"] == (0.001, 0.01, 0.1)
-    assert sweep.axes["n_entries"] == (2, 5, 8)
+    assert (sweep.axes["learning_rate"], sweep.axes["n_entries"]) == ((0.001, 0.01, 0.1), (2, 5, 8))
     assert Sweep.from_toml(sweep.to_toml()) == sweep
     assert sweep.n_cells == 7 * 3 * 3 * 2 * 2
     points = [tuple(point.values()) for point in sweep.points()]
     assert points == list(product(*sweep.axes.values()))
     assert len(list(Sweep().points())) == 1
     assert all(told in sweep.conditions for told in ("Phone book", "30 steps", "5 seeds"))
-    assert Sweep(axes={"steps": [30], "task": ["phonebook"]}, n_seeds=1).conditions[:7] == "1 seed "
     axes = {"d_head": [4, 8]}
     sweep = Sweep(base={"task": "phonebook"}, axes=axes)
     other = Sweep(base={"task": "phonebook", "n_entries": 8.0}, axes={"d_head": [8.0]}, n_seeds=3)
@@ -254,10 +236,7 @@ def test_chunks_hold_every_missing_run_once(bits, seconds):
 
 
 def test_a_sweep_gives_the_numbers_of_train(tmp_path):
-    """Every run equals, to the bit, the run that is trained alone; a folder may be elsewhere.
-
-    The best of several rates is chosen on other seeds, and the runs that count are trained at it.
-    """
+    """To the bit, also at the best of several rates, which is chosen on other seeds."""
     axes = {"learning_rate": [0.00310723, 0.01], "n_entries": [2, 5]}
     sweep, address = changed(axes=axes), f"memory://{os.getpid()}/sweep"
     n_trained, result = run_inline(sweep, address)
@@ -327,15 +306,12 @@ def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tm
 
 
 def test_a_sweep_that_may_not_start_says_why(folder, monkeypatch):
-    """The reason is a folder in use, another engine, a small budget, a damaged part or a script."""
+    """The reason is another engine, a small budget, a damaged part or a script."""
     before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
-    for change, message in (
-        ({}, "^out: "),
-        ({"engine": "torch"}, "engine: got 'torch', allowed 'kernel'"),
-        ({"budget": {"core_hours": 1e-9}, "n_seeds": 3}, "budget.core_hours: got 1e-09"),
-    ):
-        with pytest.raises(InvalidSweep, match=message):
-            run_inline(changed(**change), folder, resume=bool(change))
+    small = {"budget": {"core_hours": 1e-9}, "n_seeds": 3}
+    for change, field in (({"engine": "torch"}, "engine"), (small, "budget.core_hours")):
+        with pytest.raises(InvalidSweep, match=f"{field}: got "):
+            run_inline(changed(**change), folder)
     assert before == sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
     part = min((folder / "parts").iterdir())
     part.write_bytes(part.read_bytes()[:100])
@@ -404,10 +380,9 @@ def test_a_sweep_with_local_workers_survives_the_death_of_one(tmp_path):
         executor.shutdown(cancel_futures=True)
 
 
-SWEEP = changed(
-    base={**SMALL.base, "task": "directed"}, axes={"n_entries": [5, 16], "n_names": [20, 11]}
-)
-"""A book of 11 names has no 16 entries: one of four points is impossible."""
+# A book of 11 names has no 16 entries: one of four points is impossible.
+AXES = {"n_entries": [5, 16], "n_names": [20, 11]}
+SWEEP = changed(base={**SMALL.base, "task": "directed"}, axes=AXES)
 
 
 @pytest.fixture
@@ -433,52 +408,45 @@ def service(monkeypatch):
 
 
 def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(service, monkeypatch):
-    """Values are a list or a range that doubles; a wrong one is told by the setting's label.
-
-    What it suggests can run for every task and axis. Shipped sweeps are complete and small.
-    """
+    """What it suggests can run for every task and axis. Shipped sweeps are complete and small."""
     for text, values in {
         "2, 4, 8": [2, 4, 8],
         "2 … 16": [2, 4, 8, 16],
         "3..20": [3, 6, 12, 20],  # doubling misses the last one
     }.items():
-        assert read_values(text, settings("phonebook")["d_head"]) == values, text
+        assert sweep_form.read_values(text, settings("phonebook")["d_head"]) == values, text
     width, many = settings("directed")["d_head"].label, ", ".join(map(str, range(4, 17)))
     for typed, found in (
         *(({"first_values": text}, width) for text in ("", "many", "8 … 2", "0 … 8", "4, 100000")),
         ({"second": "d_head"}, "twice"),
-        ({"first_values": many, "second_values": many}, str(MOST_POINTS)),
+        ({"first_values": many, "second_values": many}, str(sweep_form.MOST_POINTS)),
     ):
-        form = SweepForm(task="directed")
+        form = sweep_form.SweepForm(task="directed")
         vars(form).update({"first_values": many, "second": "n_values"} | typed)
         with pytest.raises(InvalidSweep) as caught:
             form.sweep()
-        message = on_screen(caught.value, "directed")
+        message = sweep_form.on_screen(caught.value, "directed")
         assert found in message, typed
         assert not re.search("d_head|axes", message), typed
     for task in TASKS:
-        form = SweepForm()
+        form = sweep_form.SweepForm()
         form.set_task(task)
-        assert 1 <= form.sweep().n_points <= MOST_POINTS, task
-        for name, setting in axes_of(task).items():
-            assert read_values(suggested(name, form.base), setting), (task, name)
-    assert re.match("12 models .* 4 points; 4 .*about 2 min", estimate_in_words(SWEEP))
+        assert 1 <= form.sweep().n_points <= sweep_form.MOST_POINTS, task
+        for name, setting in sweep_form.axes_of(task).items():
+            text = sweep_form.suggested(name, form.base)
+            assert sweep_form.read_values(text, setting), (task, name)
+    assert re.match("12 models .* 4 points; 4 .*about 2 min", sweep_form.estimate_in_words(SWEEP))
     limits = ServerSettings(max_steps=3)
     monkeypatch.setattr("attnkit.ui.sweeps.sweep_form.server_settings", lambda: limits)
-    (problem,) = problems_here(SWEEP)
+    (problem,) = sweep_form.problems_here(SWEEP)
     assert re.search(r"\b4\b.*\b3\b", problem)
     for name in SHIPPED:
         assert load_shipped(name).n_missing == 0, name
         assert (FOLDER / f"{name}.parquet").stat().st_size <= 2_000_000, name
 
 
-def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(
-    service, tmp_path, monkeypatch
-):
-    """One seed means one run, wherever it is trained; what is impossible has the same reason.
-
-    A series that is paused or refused goes on with the next point, and tells what ended it.
-    """
+def test_a_live_sweep_has_the_numbers_of_the_command_line(service, tmp_path, monkeypatch):
+    """A series that is paused or refused goes on with the next point, and tells what ended it."""
     live = LiveSweep.of(SWEEP, Watcher("tab", "visitor"))
     live.go_on()
     assert len(live.result().runs) == 4
@@ -519,8 +487,7 @@ def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(
     assert other.ended
 
 
-PATIENCE = 300
-"""Seconds after which a wait has failed."""
+PATIENCE = 300  # seconds after which a wait has failed
 
 NEW_CLUSTER = """
 import os, warnings
@@ -534,7 +501,6 @@ with RayExecutor(n_workers=1) as executor:
     print(ray.get_runtime_context().gcs_address, flush=True)
     input()
 """
-"""A process with a cluster of its own, which is used, says its address, and waits."""
 
 
 @pytest.fixture(scope="module")
@@ -547,11 +513,7 @@ def ray():
 
 @pytest.fixture(scope="module")
 def cluster(ray):
-    """Address and raylet of the cluster of all tests, with one CPU.
-
-    It listens on the loopback interface only, is silent, and leaves nothing. It runs below
-    `uv run`, which Ray knows and would repeat in every worker.
-    """
+    """Address and raylet of a silent cluster below `uv run`, which Ray would repeat in workers."""
     command = [uv.find_uv_bin(), "run", "--offline", "--no-project", sys.executable, "-c"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # as sockets need
@@ -613,25 +575,18 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(variables, monkeypatc
 @pytest.mark.server
 @pytest.mark.long(seconds=25)
 def test_tasks_run_with_this_code_and_their_results_and_errors_return(cluster, variables, tmp_path):
-    """Code comes from the shipped copies, with the plugins and one thread; a task can be cancelled.
-
-    An error is the task's own, a missing module the machine's; a killed task starts again.
-    """
+    """An error is the task's own, a missing module the machine's; a task can be cancelled."""
     os.environ[PLUGINS] = "ray_tasks"
     handler = signal.getsignal(signal.SIGTERM)
     with RayExecutor(cluster[0]) as executor:
         assert signal.getsignal(signal.SIGTERM) is handler
-        package, plugin, environment, cores = executor.submit(ray_tasks.surroundings).result(
-            PATIENCE
-        )
-        assert all("working_dir_files" in path for path in (package, plugin))
-        assert environment[PLUGINS] == "ray_tasks"
-        assert environment["OMP_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "1"
-        assert cores == 1
+        *paths, environment, cores = executor.submit(ray_tasks.surroundings).result(PATIENCE)
+        assert all("working_dir_files" in path for path in paths)
+        names = (PLUGINS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        assert ([environment[n] for n in names], cores) == (["ray_tasks", "1", "1"], 1)
         assert list(executor.map(divmod, (7, 9), (2, 2), timeout=PATIENCE)) == [(3, 1), (4, 1)]
         error = executor.submit(int, "no number").exception(PATIENCE)
-        assert type(error) is ValueError
-        assert "no number" in str(error)
+        assert (type(error), "no number" in str(error)) == (ValueError, True)
         with pytest.raises(ClusterUnavailable, match="no_such"):
             executor.submit(ray_tasks.lacking).result(PATIENCE)
         assert executor.submit(ray_tasks.arriving, tmp_path).result(PATIENCE) == 2
@@ -665,15 +620,11 @@ def busy(raylet):
 @pytest.mark.long(seconds=60)
 @pytest.mark.parametrize("victim", ["worker", "command"])
 def test_a_sweep_survives_kills(victim, cluster, variables, tmp_path, seed):
-    """After SIGKILL at drawn moments, the rest is trained by the cluster or by --resume.
-
-    The numbers are those of this machine, to the bit. A run that is not killed says nothing of Ray.
-    A new node would compile the kernel for half a minute, so torch trains.
-    """
+    """After SIGKILL at drawn moments, cluster or --resume train the rest to the same bits."""
     chance, seconds = random.Random(f"{victim} {seed}"), 0.0
     base = {**SMALL.base, "steps": 200, "evaluate_every": 100}
     axes = {"d_head": [2, 3, 5], "n_entries": [2, 3, 5]}
-    sweep = changed(base=base, axes=axes, engine="torch")
+    sweep = changed(base=base, axes=axes, engine="torch")  # a new node would compile the kernel
     alone = run_inline(sweep, tmp_path / "alone")[1].runs.drop(columns="seconds")
     assert alone["error"].isna().all()
     address, raylet = cluster

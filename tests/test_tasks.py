@@ -11,15 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from random_tasks import (
-    configured,
-    dials_of,
-    every_task,
-    parts,
-    seeded,
-    smallest_task,
-)
-from scipy.stats import chisquare
+from random_tasks import configured, dials_of, every_task, parts, seeded, smallest_task
 from searching import briefly
 
 from attnkit.examples import load_example
@@ -27,7 +19,6 @@ from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.tasks import FAMILIES, NOTHING, TASKS
 from attnkit.tasks.base import is_held_out
-from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.phonebook import Phonebook
 from attnkit.training.data import TrainingData, draw_probe, held_out_examples
 from attnkit.variants.size import Size
@@ -35,16 +26,13 @@ from attnkit.variants.size import Size
 
 @every_task
 def test_a_task_and_its_dials_say_what_they_are(cls):
-    """Settings are written flat, so no dial collides; overrides and the full size are allowed."""
+    """Settings are written flat, so no dial collides; the full size is allowed."""
     assert TASKS[cls.name] is cls
     assert [one for one in TASKS.values() if one.title == cls.title] == [cls]
     assert sorted(TASKS.values(), key=lambda one: FAMILIES.index(one.family)) == [*TASKS.values()]
-    for name, info in cls.model_fields.items():
-        assert getattr(cls(**{name: info.default}), name) == info.default
     assert bool(cls.slice_title) == bool(cls().slice_names)
     others = {*Experiment.model_fields, *Size.model_fields, *TrainingSettings.model_fields}
     assert not others & set(cls.model_fields)
-    assert Experiment(task=cls.name).settings().items() >= cls.overrides.items()
     assert full_size(cls.name).settings().items() >= cls.full_size.items()
     assert (full_size(cls.name) == Experiment(task=cls.name)) == (not cls.full_size)
 
@@ -151,21 +139,6 @@ def test_the_generator_is_the_only_randomness(cls):
         assert not torch.allclose(fixed[1], other[1], atol=0.1)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
-
-
-@pytest.mark.parametrize(
-    ("n_items", "n_chosen", "draw"),
-    [(7, 3, choose), (5, 5, choose), (31, 4, choose_few), (8, 4, choose_few), (5, 1, choose_few)],
-)
-def test_choices_are_without_replacement_and_even(n_items, n_chosen, draw, seed):
-    """First and last items are even together, also after rows are redrawn."""
-    rows = draw(20_000, n_items, n_chosen, seeded(seed))
-    ordered = rows.sort(1).values
-    assert (ordered.diff() > 0).all()
-    assert 0 <= ordered.min() <= ordered.max() < n_items
-    both = (rows[:, 0] * n_items + rows[:, -1]).bincount(minlength=n_items**2)
-    same = torch.eye(n_items, dtype=torch.bool).flatten()
-    assert chisquare(both[same if n_chosen == 1 else ~same]).pvalue > 1e-6
 
 
 # Every Python, torch, library and locale draws the same examples.

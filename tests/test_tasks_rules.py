@@ -102,11 +102,8 @@ def neighbours(task, rows):
     differ(name for name, _ in entries)
     differ(number for _, number in entries)
     for name, asked in rows[task.n_entries :]:
-        alike = sorted(
-            (other, place)
-            for place, (other, _) in enumerate(entries)
-            if other // MEMBERS == name // MEMBERS
-        )
+        of_family = [n // MEMBERS == name // MEMBERS for n, _ in entries]
+        alike = sorted((n, place) for place, (n, _) in enumerate(entries) if of_family[place])
         assert name not in dict(alike)
         assert len(alike) == task.n_alike
         rank = asked - task.n_names - task.n_values

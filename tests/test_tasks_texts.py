@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from hashlib import blake2b
 from itertools import pairwise
 from typing import get_args
 
@@ -33,10 +32,7 @@ def readable(ids):
 
 
 def test_the_text_is_the_shipped_one_with_every_paragraph_once():
-    """In the order of the shipped topics; its fingerprint tells whether numbers are of it.
-
-    The hundred commonest characters have ids of their own; among those as rare, the first stay.
-    """
+    """The hundred commonest characters have ids of their own; among equals, the first stay."""
     paragraphs = [paragraph.strip("\n") for paragraph in TOPICS.read().split("\n\n")]
     corpus = read_corpus()
     assert corpus.text.split("\n\n") == list(dict.fromkeys(paragraphs))
@@ -70,8 +66,8 @@ def test_a_damaged_text_is_named(monkeypatch, tmp_path, seed):
             assert error.value.problems[0].field == "task"
 
 
-def test_chance_the_loss_to_beat_and_sides_are_counted_one_by_one():
-    """The commonest character, the entropy given the left neighbour, and hashes of blocks."""
+def test_chance_and_the_loss_to_beat_are_counted_one_by_one():
+    """The commonest character, and the entropy given the left neighbour."""
     shown = readable(read_corpus().ids)
     ((_, most),) = Counter(shown).most_common(1)
     assert Language().chance == pytest.approx(most / len(shown))
@@ -82,11 +78,6 @@ def test_chance_the_loss_to_beat_and_sides_are_counted_one_by_one():
         assert Language(objective=objective).loss_to_beat == pytest.approx(loss)
     for text, nats in (("ababab", 0.0), ("aab", math.log(2)), ("aabb", 2 / 3 * math.log(2))):
         assert corpus_of(text).bigram_entropy == pytest.approx(nats)
-    # The side of a block is that of its hash.
-    corpus = read_corpus()
-    for at in range(0, len(corpus.text), 2000):
-        digest = blake2b(corpus.text[at : at + 2000].encode(), digest_size=8).hexdigest()
-        assert (corpus.held_out[at : at + 2000] == (int(digest, 16) % 8 == 0)).all()
 
 
 def test_windows_begin_wherever_one_side_goes_on_long_enough():
@@ -145,8 +136,6 @@ def test_every_character_is_seen():
     characters = (*read_corpus().characters, HIDDEN)
     labels = task.label(np.array([[characters.index(character)] for character in f"T{HIDDEN} \n"]))
     assert [label.short for label in labels] == ["T", "■", "␣", "⏎"]
-    assert [label.query for label in labels] == ["T ?", "■ ?", "␣ ?", "⏎ ?"]
-    assert [label.full for label in labels] == ["T", "■ hidden", "␣ space", "⏎ line break"]
 
 
 LANGUAGES = get_args(Translation.model_fields["language"].annotation)

@@ -1,8 +1,4 @@
-"""The worker of the training process: fair turns, failures, kept weights, signs of life.
-
-Where turns are compared, time is that of a clock that the work itself puts forward: building,
-training and answering take drawn seconds and compute nothing.
-"""
+"""The worker of the training process: fair turns, failures, kept weights, signs of life."""
 
 import random
 import threading
@@ -16,44 +12,16 @@ from waiting import PATIENCE, small
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
 from attnkit.foundation import slices
-from attnkit.foundation.slices import SlicedWork, pause
+from attnkit.foundation.slices import pause
 from attnkit.service import answers, protocol, worker
-from attnkit.service.answers import Weights
 from attnkit.service.protocol import Inspect, Start, Steer, Withdraw
 from attnkit.training import Training
 
-
-def test_work_is_done_piece_by_piece_and_nothing_is_done_meanwhile():
-    """Two pieces of work take turns; without slices, nobody waits."""
-    done = []
-
-    def work(name):
-        for _ in range(3):
-            done.append(name)
-            pause()
-        return name
-
-    under_way = [SlicedWork(lambda name=name: work(name)) for name in "ab"]
-    for turn in range(4):
-        assert [one.advance(0.0) for one in under_way] == [turn == 3] * 2
-        assert done == [*"ab"] * min(turn + 1, 3)
-    assert [one.result() for one in under_way] == ["a", "b"]
-    assert SlicedWork(lambda: work("c")).advance(3600.0)
-    assert work("d") == "d"
-
-
-# turns
-
-LONGEST = 0.5
-"""Longest piece of work in seconds, such as one step of a large training."""
+LONGEST = 0.5  # seconds of a piece of work, such as one step of a large training
 
 
 class TimedWorker(MemoryWorker):
-    """A worker with fake work, and commands that come at the times of a plan.
-
-    `turns` has the time at which each turn began, and whose it was; `n_built` and `n_answered`
-    count jobs and answers.
-    """
+    """A worker with fake work on a clock of its own, and commands at the times of a plan."""
 
     def __init__(self, patch, seed, plan, end=60.0):
         super().__init__()
@@ -169,8 +137,8 @@ def test_what_is_stopped_or_withdrawn_is_not_computed(monkeypatch, seed):
     plan += [(1.3, Withdraw("request")), (1.3, Steer("job", "stop", 1))]
     names = [f"{number}" for number in range(61)]
     for n, name in enumerate(names):
-        commands = start(name, "home"), Steer(name, "stop", 1), look(f"look {n}", "home", example=n)
-        plan += [(0.0, command) for command in (*commands, Withdraw(f"look {n}"))]
+        plan += [(0.0, start(name, "home")), (0.0, Steer(name, "stop", 1))]
+        plan += [(0.0, look(f"look {n}", "home", example=n)), (0.0, Withdraw(f"look {n}"))]
     worked = TimedWorker(monkeypatch, seed, plan, end=9.0)
     assert worked.n_built <= 2
     assert worked.n_answered <= 1
@@ -190,9 +158,6 @@ def test_equal_requests_are_computed_once(monkeypatch, seed):
     found = worked.of(protocol.Answer)
     assert worked.n_answered == len(found) <= 3
     assert {name for answer in found for name in answer.requests} >= {*ids[1:], "else"}
-
-
-# the program
 
 
 def test_jobs_begin_on_torch_while_the_kernel_is_compiled(monkeypatch):
@@ -252,7 +217,7 @@ def test_what_cannot_be_drawn_is_told_and_the_pace_of_the_engine():
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     """Kept weights are bounded by their size; a job that is too large by itself drops no others."""
     book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
-    monkeypatch.setattr(answers, "KEPT_BYTES", 2 * Weights.of(Training(book)).n_bytes)
+    monkeypatch.setattr(answers, "KEPT_BYTES", 2 * answers.Weights.of(Training(book)).n_bytes)
     in_memory = MemoryWorker().work(*((name, book) for name in "abc"))
     ended = [update.job for update in in_memory.of(protocol.Update) if update.state == "finished"]
     kept = in_memory._archive

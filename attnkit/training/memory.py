@@ -51,7 +51,7 @@ _KEPT_WEIGHTS = 2**26
 _BASE = 3 * 2**20
 """Bytes that every training takes: tables, generators, and objects of all cohorts."""
 
-_GAPS = 1.4
+_GAPS = 1.5
 """Memory that arrays of torch take with the gaps between them, divided by their size; measured: 1.1
 to 2.3. glibc fills a gap with a smaller aligned array only."""
 

@@ -49,7 +49,7 @@ class Case:
 
 _ORDERED = {"n_layers": 2, "positions": "learned", "causal": True}
 _BLOCKS = {"d_model": 64, "n_heads": 4, "d_head": 16}
-_NARROW = {"d_model": 32, "d_head": 32}
+_NARROW, _WIDE = ({"d_model": width, "d_head": width} for width in (32, 64))
 _DEEP = {**_BLOCKS, "n_layers": 4, "d_mlp": 256, "positions": "learned"}
 
 CASES = {
@@ -57,12 +57,7 @@ CASES = {
     for name, settings, size, n_batch in (
         ("phonebook", {}, _NARROW, 64),
         ("MQAR T=24", {"n_tokens": 64, "n_pairs": 6, "length": 24}, {**_NARROW, **_ORDERED}, 64),
-        (
-            "MQAR T=64",
-            {"n_tokens": 64, "n_pairs": 16, "length": 64},
-            {"d_model": 64, "d_head": 64, **_ORDERED},
-            64,
-        ),
+        ("MQAR T=64", {"n_tokens": 64, "n_pairs": 16, "length": 64}, {**_WIDE, **_ORDERED}, 64),
         ("REVERSE", {"length": 16}, _DEEP, 128),
         ("language", {"length": 64}, {**_BLOCKS, "d_mlp": 128, **_ORDERED}, 16),
     )

@@ -1,9 +1,4 @@
-"""Contenders of the benchmark, each in its own process, which computes on request only.
-
-With its own process every contender has its own allocator, thread settings and peak memory. The
-cohort and the bounds set the allocator as attnkit does (`attnkit.foundation.process`); loops,
-processes and peers use the default allocator, as ordinary scripts do.
-"""
+"""Contenders of the benchmark, each in a process with its own allocator, threads and memory."""
 
 from __future__ import annotations
 
@@ -12,11 +7,11 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from attnkit.foundation.process import n_cores, prepare_for_training
 from benchmark.cases import Case
@@ -88,28 +83,15 @@ class Turn(NamedTuple):
     model_steps: int
 
 
-class Team:
+class Team(AbstractContextManager["Team"]):
     """Processes that have their turn at the same time: one contender, or one per core."""
 
     def __init__(self, names: list[str], case: Case, n_runs: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipes: list[Connection] = []
-        self._processes = []
-        # The processes inherit that Ctrl-C is ignored: they end when their pipes are closed.
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            for name in names:
-                pipe, child_pipe = context.Pipe()
-                arguments = (child_pipe, name, case, n_runs)
-                process = context.Process(target=_serve, args=arguments, daemon=True)
-                process.start()
-                child_pipe.close()
-                self._pipes.append(pipe)
-                self._processes.append(process)
-        finally:
-            signal.signal(signal.SIGINT, handler)
-        for pipe in self._pipes:
-            pipe.recv()
+        spawn = multiprocessing.get_context("spawn")
+        self._processes = [
+            ProcessPoolExecutor(1, spawn, _build, (name, case, n_runs)) for name in names
+        ]
+        self._ask("run", 1)
 
     def turn(self, n_steps: int) -> Turn:
         """Take `n_steps` steps in every process at the same time."""
@@ -125,37 +107,33 @@ class Team:
         """Return the peak memory without imports, in MiB, summed over the processes."""
         return float(sum(self._ask("memory", 0)))
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        for pipe in self._pipes:
-            pipe.close()
         for process in self._processes:
-            process.join(5)
-            process.kill()
+            process.shutdown()
 
     def _ask(self, request: str, argument: int) -> list[Any]:
-        for pipe in self._pipes:
-            pipe.send((request, argument))
-        return [pipe.recv() for pipe in self._pipes]
+        answers = [process.submit(_answer, request, argument) for process in self._processes]
+        return [answer.result() for answer in answers]
 
 
-def _serve(pipe: Connection, name: str, case: Case, n_runs: int) -> None:
-    """Build a contender, and answer the requests of `Team` until the pipe is closed."""
+_here: dict[str, Any] = {}  # in the process of a contender, the contender and the memory before it
+
+
+def _build(name: str, case: Case, n_runs: int) -> None:
+    """Build a contender in its process, which Ctrl-C does not end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch  # noqa: F401  its memory belongs to no contender
 
-    def peak_memory() -> float:  # in MiB
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    _here["memory"] = _peak_memory()
+    _here["contender"] = BUILDERS[name](case, n_runs)
 
-    memory_before = peak_memory()
-    contender = BUILDERS[name](case, n_runs)
-    contender.run(1)
-    pipe.send("ready")
-    with suppress(EOFError):
-        while True:
-            request, argument = pipe.recv()
-            if request == "memory":
-                pipe.send(peak_memory() - memory_before)
-            else:
-                pipe.send(getattr(contender, request)(argument))
+
+def _answer(request: str, argument: int) -> Any:
+    """Answer a request of `Team` in the process of a contender."""
+    if request == "memory":
+        return _peak_memory() - _here["memory"]
+    return getattr(_here["contender"], request)(argument)
+
+
+def _peak_memory() -> float:  # in MiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,12 +1,8 @@
 """Baselines that train one model at a time, and the rate of their matrix products alone.
 
-Models of the plain loop start with the parameters of a cohort's run, and all loops train on its
-batches, so that losses can be compared. The batches are drawn in advance, while the cohort's time
-includes drawing them.
-
-The bound computes every product forward and with its two backward products, on prepared tensors.
-Tied roles are projected once, and only answering positions are unembedded. Training skips query
-positions of the last layer that nothing reads, so its rate can be above this bound.
+Loops start with the parameters of a cohort and train on its batches, which are drawn in advance.
+The bound computes each product with its two backward products; training can be faster, because it
+skips query positions of the last layer that nothing reads.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from torch import Tensor
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import n_cores
-from attnkit.model.model import SELF_MASK, Model
+from attnkit.model.model import Model
 from attnkit.tasks import NOTHING
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.variants import Variant
@@ -56,16 +52,11 @@ class Transformer:
 
     def made_blocks(self) -> list[Tensor]:
         """Prepare the layers, and return the parameters that they have besides the weights."""
-        n_ctx, causal = self.task.n_ctx, self.size.causal
-        self.mask = SELF_MASK * torch.eye(n_ctx) if self.size.self_mask else None
-        if self.mask is not None and causal:
-            self.mask.masked_fill_(torch.ones(n_ctx, n_ctx).triu(1).bool(), -torch.inf)
         return []
 
     def blocks(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
         """Return the residual stream after pre-norm layers whose tied roles are projected once."""
         weights, owners = self.weights, {role: self.sharing.owner(role) for role in ROLES}
-        causal = self.size.causal and self.mask is None
         for layer in range(self.size.n_layers):
             normed = _norm(x)
             projected = {
@@ -75,7 +66,7 @@ class Transformer:
                 for role in dict.fromkeys(owners.values())
             }
             q, k, v = (projected[owners[role]] for role in ROLES)
-            z = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=causal)
+            z = F.scaled_dot_product_attention(q, k, v, is_causal=self.size.causal)
             x = x + z.transpose(1, 2).flatten(2) @ weights[f"{layer}.W_O"]
             if self.size.d_mlp:
                 inner = F.gelu(_norm(x) @ weights[f"{layer}.W_in"])
@@ -194,9 +185,8 @@ def _operands(experiment: Experiment, n_seeds: int) -> list[tuple[Tensor, Tensor
     shapes += [(n_matrices, task.n_ctx, size.d_head, task.n_ctx)]  # scores
     shapes += [(n_matrices, task.n_ctx, task.n_ctx, size.d_head)]  # pattern @ v
     shapes += [(n_runs, n_tokens, inner, size.d_model)]
-    if size.d_mlp:
-        shapes += [(n_runs, n_tokens, size.d_model, size.d_mlp)]
-        shapes += [(n_runs, n_tokens, size.d_mlp, size.d_model)]
+    mlp = (size.d_model, size.d_mlp), (size.d_mlp, size.d_model)
+    shapes += [(n_runs, n_tokens, *widths) for widths in mlp if size.d_mlp]
     shapes = shapes * size.n_layers + [(n_runs, n_answers, size.d_model, task.n_classes)]
     return [
         (torch.randn(n, i, k), torch.randn(n, k, j), torch.randn(n, i, j)) for n, i, k, j in shapes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -50,23 +51,19 @@ class Report:
             | {"loss_gap": c.loss_gap, "memory_mib": c.memory}
             for c in self.comparisons
         ]
-        grown = {
-            name: each for rates in self.growth.values() for name, each in rates.by_name.items()
+        live = self.live and {
+            "rates": self.live.rates.by_name,
+            "click_to_solved_seconds": self.live.click_to_solved,
+            "headless_to_solved_seconds": self.live.headless_to_solved,
         }
-        data: dict[str, Any] = {
+        return {
             "machine": self.machine,
             "comparisons": comparisons,
-            "growth": grown,
+            "growth": dict(ChainMap(*(rates.by_name for rates in self.growth.values()))),
             "parts": [*map(asdict, self.parts)],
             "supply": {task: rates.by_name for task, rates in self.supply.items()},
+            **({"live": live} if live else {}),
         }
-        if self.live:
-            data["live"] = {
-                "rates": self.live.rates.by_name,
-                "click_to_solved_seconds": self.live.click_to_solved,
-                "headless_to_solved_seconds": self.live.headless_to_solved,
-            }
-        return data
 
     def to_markdown(self) -> str:
         """Return the tables of docs/performance.md."""

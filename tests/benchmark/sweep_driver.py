@@ -1,14 +1,13 @@
 """Time and memory of the driver of a large sweep, without any training.
 
 `python tests/benchmark/sweep_driver.py 1000000` plans a sweep of a million cells, hands all chunks
-to workers that do nothing, and resumes after nine tenths of the parts. The parts have the columns
-and about the size of real ones; writing them is the work of workers and is not counted.
+to workers that do nothing, and resumes after nine tenths of the parts; no writing is counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import resource
+import sys
 import tempfile
 import time
 from concurrent.futures import Future
@@ -48,7 +47,7 @@ class _Idle:
 
 
 def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
-    """Plan, drive and resume a sweep of about so many cells; sizes in MiB, the peak on Linux."""
+    """Plan, drive and resume a sweep of about so many cells; the peak is that of Linux, in MiB."""
     axes = {
         "d_head": list(range(1, 17)),
         "learning_rate": [float(f"{rate:.6g}") for rate in np.geomspace(1e-4, 0.1, 50)],
@@ -67,7 +66,6 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
     n_written = int(_WRITTEN * len(workers.chunks))
     for chunk in workers.chunks[:n_written]:
         folder.write_part(_simulated_rows(sweep, chunk))
-    n_bytes = folder.n_bytes()
     resumed = time.perf_counter()
     missing = Plan.of(sweep, folder.read_parts(["cell", "seed", "error"])).n_missing
     known = time.perf_counter()
@@ -78,7 +76,6 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
         "plan seconds": planned - started,  # until the first chunk could be submitted
         "drive seconds": driven - planned,
         "resume seconds": known - resumed,
-        "part megabytes": n_bytes / 2**20,
         "peak megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -101,9 +98,7 @@ def _simulated_rows(sweep: Sweep, chunk: Chunk) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("cells", type=int)
     with tempfile.TemporaryDirectory() as place:
-        found = simulate(parser.parse_args().cells, SweepFolder(place))
+        found = simulate(int(sys.argv[1]), SweepFolder(place))
     for name, value in found.items():
         print(f"{name}: {value:,.1f}")  # noqa: T201

@@ -1,10 +1,7 @@
 """True bound: the rate of a step that computes the needed products at the full speed of a core.
 
-Each product of the kernel's step is computed in the kernel's shape, on operands that stay in the
-first cache: tied roles are projected once, and causal blocks above the diagonal and positions that
-nothing reads are skipped. Training is slower, because a step also computes norms and softmax, moves
-memory and calls functions. Each shape is computed by MKL or by the kernel's own product, whichever
-is faster.
+Operands stay in the first cache, what the kernel skips is skipped, and each shape is computed by
+MKL or by the kernel's own product, whichever is faster. Norms, softmax and memory come on top.
 """
 
 from __future__ import annotations
