@@ -33,7 +33,7 @@ TRAIN = [
     (["--out", "blocked"], "--out: got 'blocked', but its result.json "),
     (["--store", "mysql://host/db"], "--store: "),
     (["--store", "file"], "--store: its folder cannot be used (File exists)"),
-    (["--data", "odd.csv"], "--data: got 'odd.csv', but its byte 0 is not "),
+    (["--data", "odd.csv"], "data: got '1 different row', allowed a table of at"),
     (["--sed", "3"], "unrecognized arguments: --sed 3, allowed --task, "),
 ]
 """Arguments of `train`, and how the error begins."""

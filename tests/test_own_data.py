@@ -3,6 +3,7 @@
 import contextlib
 import encodings.aliases
 import inspect
+import io
 import itertools
 import json
 import pickle
@@ -36,9 +37,9 @@ from attnkit.service.history import changed_settings
 from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Update
 from attnkit.service.store import ResultStore
-from attnkit.tasks import NOTHING, OWN_TASKS, hash_in_link
+from attnkit.tasks import NOTHING, hash_in_link
 from attnkit.tasks.own_examples import EXAMPLES
-from attnkit.tasks.own_files import data_of_file
+from attnkit.tasks.own_files import Choices, read_data, read_file
 from attnkit.tasks.own_relations import NOBODY
 from attnkit.tasks.table_rows import MOST_WORDS
 from attnkit.ui.lab import own_data_draft as drafts
@@ -189,19 +190,136 @@ def test_direction_is_measured_before_training_and_checked_after_it():
     assert (found.n_rows, found.n_missing, found.n_different) == (40, 20, 20)
 
 
-@pytest.mark.parametrize("rows", [SQUARES, BOSSES])
-def test_a_table_is_the_same_in_any_form_and_kind_of_file(rows, tmp_path):
-    """Rows, a data frame, text and four kinds of files."""
-    headings = {2: ["key", "value"], 3: ["who", "relation", "whom"]}
-    task, frame = ak.Table(rows), pd.DataFrame(rows, columns=headings[len(rows[0])])
-    assert ak.Table(frame) == ak.Table(task.data) == task
-    assert OWN_TASKS[task.name] is type(task)
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_csv(tmp_path / "t.tsv", index=False, sep="\t")
-    frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
-    frame.to_parquet(tmp_path / "t.parquet")
-    for path in tmp_path.iterdir():
-        assert ak.Table.read(path) == task, path.suffix
+WORDS = {  # what stands in tables of other countries, and encodings in which they are saved
+    "utf_8": ("Łódź", "Ελλάδα", "日本", "👩‍🚀", "Zoë", "עדה", "France, north", "Texas; USA"),
+    "utf_16": ("Łódź", "Ελλάδα", "日本", "Zoë"),
+    "cp1252": ("Österreich", "Türkei", "España", "Île", "Dänemark", "Curaçao"),
+    "cp1250": ("Łódź", "Kraków", "Wrocław", "Gdańsk", "Poznań", "Białystok"),
+    "cp1251": ("Россия", "Франция", "Германия", "Италия"),
+    "cp932": ("日本", "東京", "フランス", "ドイツ"),
+}
+HEADINGS = {
+    2: [
+        ("key", "value"),
+        ("country", "capital"),
+        ("Land", "Hauptstadt"),
+        ("palabra", "valor"),
+    ],
+    3: [("who", "relation", "whom"), ("person", "relation", "manager"), ("head", "key", "tail")],
+}
+
+
+def written(frame, rows, usual, source):
+    """Write a table as somebody might; return an ending, the content and guesses to be told."""
+    way = source.choice(["csv", "csv", "csv", "json", "jsonl", "lists", "parquet", "xlsx"])
+    has_index, told = source.random() < 0.3, set()
+    if way == "csv":
+        encoding = source.choice([usual, "utf_8", "utf_16"])
+        separator, heading = source.choice("\t;,|"), source.random() < 0.7
+        text = frame.to_csv(index=has_index, header=heading, sep=separator)
+        if source.random() < 0.3 and not has_index:  # an empty column
+            text = re.sub("(?m)$(?!\\Z)", separator, text.replace("\r\n", "\n"))
+        if separator != "," and source.random() < 0.3:
+            text = f"sep={separator}\n{text}"
+        text = text.replace("\n", source.choice(["\n", "\r\n"]))
+        mark = source.choice(["", "\ufeff"]) if encoding == "utf_8" else ""
+        told |= {"heading"} - (
+            {"heading"} if heading and frame.columns[0] in ("key", "who") else set()
+        )
+        told |= {"columns"} if has_index else set()
+        told |= (
+            {"encoding"}
+            if encoding == "utf_16" or (not text.isascii() and encoding != "utf_8")
+            else set()
+        )
+        return ".csv", (mark + text).encode(encoding), told
+    if way in ("json", "jsonl"):
+        form = frame.to_json(
+            orient="records", lines=way == "jsonl", force_ascii=source.random() < 0.5
+        )
+        return f".{way}", form.encode(), told
+    if way == "lists":
+        return ".jsonl", "\n".join(json.dumps([*row]) for row in rows).encode(), {"heading"}
+    content = io.BytesIO()
+    if way == "xlsx":
+        frame.to_excel(content, index=has_index)
+        told |= {"columns"} if has_index else set()
+        told |= set() if frame.columns[0] in ("key", "who") else {"heading"}
+    else:
+        (frame.set_index(frame.columns[0]) if has_index else frame).to_parquet(content)
+    return f".{way}", content.getvalue(), told
+
+
+def test_a_table_is_read_rightly_however_it_was_written(seed, tmp_path):
+    """Whatever separator, encoding, heading, index and kind of file; each guess is told."""
+    source = random.Random(seed)
+    for number in range(times(60)):
+        usual = source.choice([*WORDS])
+        words = [*WORDS[usual], *(f"Name {i}" for i in range(20))]
+        n_columns = source.choice([2, 3])
+        keys = source.sample(words, 12)
+        rows = [(key, source.choice(words[:9])) for key in keys]
+        if n_columns == 3:
+            people = [key for key in keys if "," not in key]
+            rows = [
+                (who, source.choice(["boss", "friend"]), f"Name {30 + i % 5}")
+                for i, who in enumerate(people)
+            ]
+        if len({row[-1] for row in rows}) < 2:
+            continue
+        frame = pd.DataFrame(rows, columns=source.choice(HEADINGS[n_columns]))
+        ending, content, told = written(frame, rows, usual, source)
+        reading, expected = read_data(content, ending), ak.Table(rows).data
+        assert reading.guesses.keys() == told, (number, ending, content[:200])
+        if reading.data != expected and usual not in ("utf_8", "utf_16"):  # a wrong guess is told
+            assert "encoding" in told, (number, ending, content[:200])
+            reading = read_data(content, ending, Choices(encoding=usual))
+        assert reading.data == expected, (number, ending, content[:200])
+    path = tmp_path / "capitals.csv"
+    path.write_text("country;capital\n" + "\n".join(f"{a};{b}" for a, b in SQUARES))
+    with pytest.warns(UserWarning, match="names the columns"):
+        assert ak.Table.read(path) == ak.Table(SQUARES) == ak.Table(pd.DataFrame(SQUARES))
+    assert ak.Table.read(path, heading=False).rows.cells[0] == ("country", "capital")
+
+
+def test_what_cannot_be_guessed_is_asked_for():
+    """Wrong or missing columns, empty cells and contradictions have a message or a note."""
+    prices = "\n".join(["Ware;Preis;Menge", *(f"Ware {i};{i},5{i};{i % 3}" for i in range(9))])
+    for text, choices, expected in (
+        (prices, Choices(), "choose two of the columns Ware, Preis, Menge"),
+        (prices, Choices(columns=("Ware", "Preis")), "Ware 0\t0,50"),
+        (prices, Choices("relations"), "Ware 0\t0,50\t0"),
+        (prices, Choices("pairs"), "has 3 columns (Ware, Preis, Menge), allowed 2 (key, value)"),
+        (prices, Choices(heading=False, columns=("column 1", "column 2")), "Ware\tPreis"),
+        (f"{LINES}\na,\n,b", Choices(), "2 rows with empty cells (first in rows 31 and 32)"),
+        (f"{LINES}\na,\n,b", Choices(empty="leave out"), LINES.replace(",", "\t")),
+        ("Łódź;Lodz\n" * 2 + LINES.replace(",", ";"), Choices(encoding="cp932"), "Shift JIS"),
+        (LINES, Choices(separator=";"), "1 column (column 1)"),
+    ):
+        try:
+            found = read_data(
+                text.encode("cp1250" if choices.encoding else "utf-8"), ".csv", choices
+            )
+        except (BadDocument, ak.InvalidExperiment) as error:
+            said = str(error)
+        else:
+            said = found.data
+        assert expected in said
+    twice = ak.Table([*SQUARES, ("key 1", "value 3")], learn="by_heart")
+    assert any("(key 1: value 1, value 3)" in note for note in twice.notes)
+
+
+@briefly(40)
+@given(rows=st.one_of(tables(2), tables(3)))
+def test_held_out_answers_differ_where_they_can(rows):
+    """So that chance is less than certainty, also of few rows and answers."""
+    assume(len({row[-1] for row in rows}) >= 2)
+    task = ak.Table(rows, learn="by_heart")
+    answers = [row[-1] for row, out in zip(task.rows.cells, task.rows.held_out, strict=True) if out]
+    if len({*answers}) > 1:
+        assert task.chance < 1
+    else:  # a name keeps an answer that it can have in training
+        assert len(answers) == 1
 
 
 def test_own_data_train_are_looked_into_and_exported(tmp_path, run):
@@ -224,7 +342,7 @@ def test_own_data_train_are_looked_into_and_exported(tmp_path, run):
     assert f"--data {path.name}" in files["experiment.py"].decode().split("\n")[0]
     for options, named in [
         ("--columns key,price", "'price', allowed key, value"),
-        ("--task phonebook", "--task: got 'phonebook', allowed pairs"),
+        ("--task phonebook", "--task: got 'phonebook', allowed text, relations or pairs"),
         ("--set n_entries=31", "n_entries: got 31, allowed at most 13"),
         (f"--link task=pairs&data=%23{'0' * 16}", f"#{'0' * 16}"),
     ]:
@@ -258,29 +376,34 @@ def lines(count, text="k{i},v{i}"):
 FILES = [  # ending of a file, or rows in Python; what it holds; what a message names of it
     ("csv", "key,value\n", "0 different rows"),
     ("csv", lines(20, "k{i},v"), "2 different answers"),
-    ("csv", "a," * 500_000, "500001 columns (a, a"),
-    ("csv", LINES.encode() + b"\n\xe9,a\n", "UTF-8"),
+    ("csv", "a," * 500_000, "at most 100"),
+    ("csv", LINES.encode() + b"\n\xff\x00\x81,a\n", "a null character"),
     ("csv", LINES + "\n" + "a" * 1000 + ",b", "1,000 characters"),
     ("csv", lines(MOST_ROWS + 1, "{i},1"), "20,000"),
     ("csv", lines(MOST_WORDS + 1), f"{MOST_WORDS:,}"),
     ("csv", "a,b\n" * (MOST_BYTES // 4 + 1), "2,000,000"),
     ("jsonl", "[" * 5000 + "]" * 5000, "too deep"),
-    ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "line 2 has no 'b'"),
+    ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "choose two of the columns a, b, c"),
     ("csv", LINES + "\na,\u00a0\u200b\n", "row 31 (a, "),
-    ("csv", LINES + '\n"a"b,c\n', "line 31"),
+    ("csv", LINES + '\n"a,c\n', "inside string"),
+    ("csv", LINES + "\na,b,c\n", "line 31"),
+    ("csv", lines(20, "k{i},2,{i}"), "decimal commas"),
     ("csv", LINES + "\na\0b,c\n", "a null character"),
     ("csv", lines(20, "a{i},likes,a{i}"), "two different names"),
-    ("jsonl", "null\n", "line 1 is None"),
+    ("jsonl", "null\n", "NoneType, allowed an object"),
+    ("json", '["a", 1]', "int, str, allowed an object"),
+    ("jsonl", '["a", [1]]\n["b", [2]]\n', "(a, [1]) with [1]"),
     ("jsonl", '{"a": 1, "a": 2}\n', "'a' stands twice"),
-    ("jsonl", f'["a", {"9" * 4000}]\n', "a huge number"),
+    ("jsonl", f'["a", {"9" * 4000}]\n["b", "c"]\n', "4,000 characters"),
     ("parquet", parquet(a=[1], b=[2], c=[3], d=[4]), "4 columns (a, b, c, d)"),
     ("rows", [("a", float("nan"))], "row 1 (a, "),
     ("parquet", b"PAR1" + bytes(30) + b"PAR1", "no Parquet file"),
-    ("parquet", parquet(k=["a" * 200_000] * 1_000, v=["b"] * 1_000), "200,000 characters"),
+    ("parquet", parquet(k=["a" * 200_000] * 1_000, v=["b"] * 1_000), "200,000,000 bytes"),
     ("parquet", parquet(k=[[1, 2]], v=[1]), "'k' holds list<element: int64>"),
     ("txt", "To be or not to be.", "19 characters"),
     ("txt", "a" * 5000, "length"),
-    ("xlsx", b"PK\x03\x04", "'.xlsx'"),
+    ("xlsx", b"PK\x03\x04", "no workbook"),
+    ("docx", b"PK\x03\x04", "'.docx'"),
     ("rows", 17, "got 'int'"),
     ("rows", [("a\ud800", "\ud800")], "row 1 ("),
     ("rows", "#0123456789abcdef", "#0123456789abcdef"),
@@ -298,8 +421,8 @@ def test_hostile_data_have_a_message_and_need_little_memory(tmp_path):
         try:
             if ending == "rows":
                 ak.Table(content)
-            task, data = data_of_file(path)
-            with_data({"task": task}, data)
+            reading = read_file(path)
+            with_data({"task": reading.task}, reading.data)
         except (BadDocument, ak.InvalidExperiment) as error:
             message = str(error)
         finally:
@@ -335,12 +458,12 @@ ACCEPTED = [
 def test_a_text_is_read_or_has_a_message(seed):
     """A message names the value; names are as they are typed, and a table holds the same rows."""
 
-    def read(text, kind="recognised"):
-        draft = Draft(text=text, kind=kind)
+    def read(text, kind=RECOGNISED):
+        draft = Draft(text=text, choices=Choices(kind))
         table_of(draft)
         try:
-            task, data = draft.read()
-            return with_data({"task": task}, data)[0], ""
+            reading = draft.read()
+            return with_data({"task": reading.task}, reading.data)[0], ""
         except (BadDocument, ak.InvalidExperiment) as error:
             said = drafts.in_words(error)
         assert len(said) < 600
@@ -357,7 +480,7 @@ def test_a_text_is_read_or_has_a_message(seed):
         task = experiment.task
         if task.name != "text":
             again = Draft(text=drafts.text_of_table(table_of(Draft(text=text))))
-            assert again.read() == (task.name, task.data)
+            assert (again.read().task, again.read().data) == (task.name, task.data)
         if ODD_NAMES[0] in text:
             assert task.rows.words(0) == tuple(ODD_NAMES)
     source = random.Random(seed)
@@ -368,22 +491,6 @@ def test_a_text_is_read_or_has_a_message(seed):
         for kind in drafts.KINDS:
             experiment, message = read("".join(text), kind)
             assert bool(message) == (experiment is None)
-
-
-def test_a_first_line_that_names_the_columns_is_noticed_and_columns_are_chosen():
-    """A first line that is a row is none; the visitor may say otherwise."""
-    pairs = [f'"{who}"\t{i * i % 99}' for i, who in enumerate(ODD_NAMES)]
-    assert not Draft(text="\n".join(pairs)).has_heading
-    assert Draft(text="\n".join(["person\tage", *pairs])).has_heading
-    wide = "pupil;age;boss\n" + "\n".join(f"p{i};{i};b{i % 4}" for i in range(20))
-    for options, begins in (
-        ({"kind": "pairs", "columns": ["pupil", "boss"]}, "p0\tb0"),
-        ({}, "p0\t0\tb0"),
-        ({"heading": False}, "pupil"),
-    ):
-        assert Draft(text=wide, **options).read()[1].startswith(begins)
-    with pytest.raises(ak.InvalidExperiment, match="3 columns"):
-        Draft(text=wide, kind="pairs").read()
 
 
 @pytest.mark.server

@@ -13,11 +13,13 @@ from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder, got_path, say
 from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
+from attnkit.foundation.data_files import ENCODINGS, SEPARATORS
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import shown
-from attnkit.tasks import TASKS, data_in_link
+from attnkit.foundation.words import listed
+from attnkit.tasks import OWN_TASKS, TASKS, data_in_link
 from attnkit.tasks.own_data import own_notes
-from attnkit.tasks.own_files import data_of_file
+from attnkit.tasks.own_files import Choices, read_file
 from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 from attnkit.variants.module_layers import ModuleFailure
@@ -31,6 +33,18 @@ if TYPE_CHECKING:
     from attnkit.training.results import Result
 
 
+_CHANGED_BY = {
+    "heading": "--heading",
+    "columns": "--columns",
+    "encoding": "--encoding",
+    "separator": "--separator",
+}
+"""Field of `Choices` → the option that sets it."""
+
+_READ_BY = ("columns", "heading", "leave_out_empty", "separator", "encoding")
+"""Arguments that say how the file of --data is read."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command, and the function that runs it."""
     parser.set_defaults(run=_run)
@@ -40,13 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         metavar="FILE",
         help="train on a table of your own, pairs (key, value) or relations (who, relation, whom), "
-        "in CSV, TSV, JSON lines (.jsonl) or Parquet, or on a text (.txt)",
+        "in CSV, TSV, JSON (.json, .jsonl), Parquet or Excel (.xlsx), or on a text (.txt); how it "
+        "is read is printed",
     )
     parser.add_argument(
-        "--columns",
-        metavar="NAME,NAME",
-        help="columns of the table to take, by their names in its first line",
+        "--columns", metavar="NAME,NAME", help="columns of the table to take, by their names"
     )
+    parser.add_argument(
+        "--heading", choices=("yes", "no"), help="whether the first row names the columns"
+    )
+    parser.add_argument(
+        "--leave-out-empty", action="store_true", help="leave out rows that have empty cells"
+    )
+    parser.add_argument("--separator", help="what separates cells; \\t is a tab")
+    parser.add_argument("--encoding", help="encoding of the text: " + ", ".join(ENCODINGS))
     parser.add_argument(
         "--sharing",
         help="comma-separated variants, as text forms or names: "
@@ -181,8 +202,10 @@ def _experiment(arguments: argparse.Namespace) -> Experiment:
             params[name] = getattr(arguments, name)
     if arguments.data is not None:
         params |= _own_data(arguments, params)
-    elif arguments.columns is not None:
-        raise BadInput("--columns: got a list of columns, allowed only beside --data")
+    else:
+        for name in _READ_BY:
+            if getattr(arguments, name):
+                raise BadInput(f"--{name.replace('_', '-')}: allowed only beside --data")
     task = params.get("task")
     if arguments.full_size and task in TASKS:
         params = {**TASKS[task].full_size, **params}
@@ -216,14 +239,34 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
         InvalidExperiment: If its data cannot be used.
     """
     got = got_path("--data", arguments.data)
-    columns = [name.strip() for name in (arguments.columns or "").split(",") if name.strip()]
+    named = str(params.get("task", ""))
+    if named and named not in OWN_TASKS:
+        allowed = listed(list(OWN_TASKS), "or")
+        raise BadInput(f"--task: got {shown(named, quoted=True)}, allowed {allowed} beside --data")
+    separator = (arguments.separator or "").replace("\\t", "\t")
+    for name, value, known in (
+        ("separator", separator, SEPARATORS),
+        ("encoding", arguments.encoding or "", ENCODINGS),
+    ):
+        if value and value not in known:
+            allowed = ", ".join(repr(one) if name == "separator" else one for one in known)
+            raise BadInput(f"--{name}: got {shown(value, quoted=True)}, allowed {allowed}")
+    choices = Choices(
+        kind=named,
+        columns=tuple(n.strip() for n in (arguments.columns or "").split(",") if n.strip()),
+        heading=None if arguments.heading is None else arguments.heading == "yes",
+        empty="leave out" if arguments.leave_out_empty else "refuse",
+        separator=separator,
+        encoding=arguments.encoding or "",
+    )
     try:
-        task, data = data_of_file(arguments.data, columns)
+        reading = read_file(arguments.data, choices)
     except (OSError, BadDocument) as error:
         raise BadInput(f"{got}, but {reason_of(error)}") from None
-    named = params.get("task", task)
-    if named != task:
-        raise BadInput(f"--task: got {shown(named, quoted=True)}, allowed {task} for this file")
+    for name, guess in reading.guesses.items():
+        say(f"{guess} ({_CHANGED_BY[name]} changes this.)")
+    say(reading.in_words())
+    task, data = reading.task, reading.data
     linked = str(params.get("data", ""))
     if linked not in ("", data, data_in_link(data)):
         raise BadInput(f"{got}, but its data are not those of the link: {shown(linked)}")

@@ -1,27 +1,29 @@
-"""Files with a table or a text: CSV, TSV, JSON lines, Parquet and TXT, read within limits."""
+"""Files with a table or a text: pandas and pyarrow read them, within limits.
+
+How bytes become characters and lines become cells is guessed where a file does not say it. The
+guesses are part of what is returned, so that they can be shown and changed.
+"""
 
 from __future__ import annotations
 
-import csv
+import codecs
 import io
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from math import isfinite
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attnkit.foundation.documents import BadDocument, parse_json, read_file, text_of
-from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.separators import (
-    LONGEST_LINE,
-    MOSTLY,
-    first_lines,
-    regularity,
-    separator_of,
-)
-from attnkit.foundation.settings import allowed_names, shown
+import numpy as np
+
+from attnkit.foundation.documents import BadDocument, parse_json, read_file
+from attnkit.foundation.extras import install_hint
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.settings import shown
 from attnkit.foundation.words import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_BYTES = 2_000_000
 """Largest size of a file with data, and of the texts in it."""
@@ -29,22 +31,78 @@ MOST_BYTES = 2_000_000
 MOST_ROWS = 20_000
 """Largest number of rows of a table."""
 
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+MOST_COLUMNS = 100
+"""Largest number of columns of a table, from which two or three are taken."""
+
+_MOST_UNPACKED = 20 * MOST_BYTES
+"""Largest size of what a workbook or a Parquet file unpacks."""
+
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")
 """Endings of files that hold a table."""
 
 TEXT = ".txt"
 """Ending of files that hold a text."""
 
-# Translators: headings of the columns of a table; a key is what is asked for, a value the answer.
-HEADINGS = ((mark("key"), mark("value")), (mark("who"), mark("relation"), mark("whom")))
-"""Names of the columns of a table of pairs, and of a table of relations."""
+DECODED = (".csv", ".tsv", TEXT)
+"""Endings of files whose characters have to be found out, and what separates cells in them."""
 
-Row = tuple[Any, ...]
+SEPARATORS = {
+    "\t": mark("tab"),
+    ";": mark("semicolon"),
+    ",": mark("comma"),
+    "|": mark("vertical bar"),
+}
+"""Characters between cells, with names; of two that fit as well the first one counts."""
 
-_FEWEST, _MOST = len(HEADINGS[0]), len(HEADINGS[1])
+ENCODINGS = {
+    "utf_8": "UTF-8",
+    "utf_16": "UTF-16",
+    "cp1252": "Windows-1252",
+    "cp1250": "Windows-1250",
+    "cp1251": "Windows-1251",
+    "cp1253": "Windows-1253",
+    "cp1254": "Windows-1254",
+    "cp1255": "Windows-1255",
+    "cp1256": "Windows-1256",
+    "cp932": "Shift JIS",
+    "gb18030": "GB 18030",
+    "cp949": "Korean",
+    "utf_16_le": "UTF-16 LE",
+    "utf_16_be": "UTF-16 BE",
+}
+"""Encodings of texts by Python's names, with those that are shown."""
 
-MOST_NAMED = 100
-"""Largest number of columns that are offered for a choice."""
+_MARKS = {
+    codecs.BOM_UTF8: "utf_8_sig",
+    codecs.BOM_UTF32_LE: "utf_32",
+    codecs.BOM_UTF16_LE: "utf_16",
+    codecs.BOM_UTF16_BE: "utf_16",
+}
+"""Byte order marks at the beginning of a text, and the encodings that they name."""
+
+_LOOKED_AT = 100
+"""Number of lines, the first ones, that decide which character separates cells."""
+
+MOSTLY = 0.8
+"""Smallest share of these lines with as many separators as most if a pasted text is a table."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """A table as it stands in a file.
+
+    Attributes:
+        cells: Cells of all rows; an empty one is "" or missing.
+        is_named: Whether the columns have the names that the file gives them. Otherwise they are
+            numbered, and the first row may name them.
+        encoding: Encoding of its text, one of `ENCODINGS`; empty if it is no text.
+        separator: What separates its cells, one of `SEPARATORS`; empty if nothing does.
+    """
+
+    cells: pd.DataFrame
+    is_named: bool = False
+    encoding: str = ""
+    separator: str = ""
 
 
 def ending_of(path: str | Path) -> str:
@@ -65,14 +123,6 @@ def ending_of(path: str | Path) -> str:
     return ending
 
 
-def ending_for(text: str) -> str:
-    """Return the ending of a file that would hold a pasted text: a table if it looks like one."""
-    lines = first_lines(text)
-    if lines and all(line.lstrip()[0] in "[{" and line.rstrip()[-1] in "]}" for line in lines):
-        return ".jsonl"
-    return ".csv" if regularity(lines, separator_of(text)) >= MOSTLY else TEXT
-
-
 def content_within_limits(path: str | Path) -> bytes:
     """Return the content of a file with data.
 
@@ -83,316 +133,261 @@ def content_within_limits(path: str | Path) -> bytes:
     return read_file(path, MOST_BYTES)
 
 
-def read_text(path: str | Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        BadDocument: If it is too large or is not a text in UTF-8.
-    """
-    return text_of(content_within_limits(path))
-
-
-def read_rows(path: str | Path, columns: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of a file with a table of two or three columns.
+def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
+    """Return the text of a file, and the name of its encoding.
 
     Args:
-        path: The file; the ending of its name says what it holds.
-        columns: Names of the columns to take, which stand in the first line. None: all columns.
-            The first line is then a row too, unless it is one of `HEADINGS`.
+        content: Content of the file.
+        encoding: One of `ENCODINGS`. Empty: that of the byte order mark, UTF-8 if it fits, or the
+            likeliest other one.
 
     Raises:
-        OSError: If the file does not exist or cannot be read.
-        BadDocument: If it cannot be read as a table; the message says what is wrong and allowed.
+        BadDocument: If no encoding fits, or if the text has a null character.
     """
-    ending = ending_of(path)
-    if ending == TEXT:
-        allowed = listed(TABLES, "or")
-        raise BadDocument(tr("it is a text, allowed a table: {allowed}", allowed=allowed))
-    return table_rows(content_within_limits(path), ending, columns)
+    found = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "")
+    encoding = encoding or found or ("utf_8" if _is_in_utf_8(content) else _likeliest(content))
+    try:
+        text = content.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        wrong = tr(
+            "its byte {place:,} is not of a text in {encoding}",
+            place=error.start,
+            encoding=ENCODINGS.get(encoding, encoding),
+        )
+        raise BadDocument(wrong) from None
+    if "\x00" in text:
+        raise BadDocument(tr("it has a null character, so it is no text"))
+    return text, encoding.removesuffix("_sig")
 
 
-def table_rows(content: bytes, ending: str, columns: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of the content of a file with a table, as `read_rows` does.
+def _is_in_utf_8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\x00" not in content
+
+
+def _likeliest(content: bytes) -> str:
+    """Return the likeliest encoding: of those as clean, one whose letters are all letters."""
+    from charset_normalizer import from_bytes
+
+    names = list(ENCODINGS)
+    found = from_bytes(content, cp_isolation=names)
+
+    def unlikeliness(match: Any) -> tuple[int, int, float, int]:
+        n_symbols = sum(ord(sign) > 127 and not sign.isalpha() for sign in str(match))
+        name = min(map(names.index, {*match.could_be_from_charset} & {*names}), default=len(names))
+        return int(10 * match.chaos), n_symbols, -round(match.coherence, 1), name
+
+    if best := min(found, key=unlikeliness, default=None):
+        return names[unlikeliness(best)[-1]]
+    raise BadDocument(tr("it is no text in an encoding that is known here: save it in UTF-8"))
+
+
+def separator_in(text: str) -> tuple[str, float]:
+    """Return what separates cells, and the share of lines, 0 … 1, with equally many of it."""
+    if text[:4].lower() == "sep=":  # written by Excel
+        return text[4:5], 1.0
+    lines = [line for line in _without_quoted(text).splitlines() if line.strip()][:_LOOKED_AT]
+
+    def regularity(separator: str) -> float:
+        counts = [line.count(separator) for line in lines]
+        usual = next(filter(None, counts), 0)
+        return counts.count(usual) / len(counts) if usual else 0.0
+
+    best = max(SEPARATORS, key=regularity)
+    return best, regularity(best)
+
+
+def _without_quoted(text: str) -> str:
+    """Return the beginning of a text without what stands in quotation marks."""
+    return "".join(text[: 2 * _LOOKED_AT * _LOOKED_AT].split('"')[::2])
+
+
+def ending_for(text: str) -> str:
+    """Return the ending of a file that would hold a pasted text: a table if it looks like one."""
+    first, last = text.strip()[:1], text.strip()[-1:]
+    if first and first + last in ("[]", "{}"):
+        return ".jsonl"
+    return ".csv" if separator_in(text)[1] >= MOSTLY else TEXT
+
+
+def read_sheet(content: bytes, ending: str, *, encoding: str = "", separator: str = "") -> Sheet:
+    """Return the table in the content of a file.
 
     Args:
         content: Content of the file.
         ending: One of `TABLES`.
-        columns: See `read_rows`.
+        encoding: See `decoded`.
+        separator: One of `SEPARATORS`. Empty: a tab in a TSV file, otherwise the likeliest one.
 
     Raises:
-        BadDocument: If it cannot be read as a table.
+        BadDocument: If it cannot be read as a table; the message says what is wrong and allowed.
     """
     if ending == ".parquet":
-        table = _parquet(content, columns)
-    elif ending == ".jsonl":
-        table = _json_lines(text_of(content), columns)
+        sheet = Sheet(_parquet(content), is_named=True)
+    elif ending == ".xlsx":
+        sheet = Sheet(_workbook(content))
     else:
-        table = _separated(text_of(content), "\t" if ending == ".tsv" else "", columns)
-    rows = list(islice(table, MOST_ROWS + 1))
-    if len(rows) > MOST_ROWS:
-        raise BadDocument(tr("it has too many rows, allowed at most {most:,}", most=MOST_ROWS))
-    return rows
-
-
-def column_names(content: bytes, ending: str) -> list[str]:
-    """Return the names of the columns of a table, for a choice: the cells of its first line.
-
-    Those of a Parquet file are in its header. JSON lines have names if they hold objects.
-
-    Raises:
-        BadDocument: If it is not a table.
-    """
-    if ending == ".parquet":
-        names: list[str] = _parquet_file(content).schema_arrow.names
-        return names[:MOST_NAMED]
-    if ending == ".jsonl":
-        first = parse_json(text_of(content).lstrip().partition("\n")[0], LONGEST_LINE)
-        return list(first)[:MOST_NAMED] if isinstance(first, dict) else []
-    table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
-    _, cells = next(table, (0, list[str]()))
-    return [cell.strip() for cell in cells[:MOST_NAMED]]
-
-
-def seems_heading(content: bytes, ending: str) -> bool:
-    """Return whether the first line of a table with separators seems to name the columns.
-
-    It does if it is one of `HEADINGS`; if one of its cells is no number and all others of its
-    column are; or if none of its three names stands in another row, while every other relation
-    stands in several.
-
-    Raises:
-        BadDocument: If it is not a table.
-    """
-    table = _lines(text_of(content), "\t" if ending == ".tsv" else "")
-    first, *rest = [tuple(cell.strip() for cell in cells) for _, cells in table] or [()]
-    if tuple(cell.lower() for cell in first) in HEADINGS:
-        return True
-    if not rest or any(len(row) != len(first) for row in rest):
-        return False
-    for name, *column in zip(first, *rest, strict=True):
-        if not _is_number(name) and all(map(_is_number, column)):
-            return True
-    if len(first) != _MOST:
-        return False
-    n_rows = Counter(relation for _, relation, _ in rest)
-    people = {name for who, _, whom in rest for name in (who, whom)}
-    is_apart = first[1] not in n_rows and people.isdisjoint((first[0], first[2]))
-    return is_apart and min(n_rows.values()) > 1
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return isfinite(float(cell))
-    except ValueError:
-        return False
-
-
-def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Return the number and the cells of the lines of values with separators.
-
-    Args:
-        text: The text.
-        separator: The separator; empty to find it in the text.
-    """
-    if "\x00" in text:
-        raise BadDocument(tr("it has a null character, so it is no text"))
-    separator = separator or separator_of(text)
-    return _checked(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
-
-
-def _separated(text: str, separator: str, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of values with separators."""
-    table = _lines(text, separator)
-    heading = next(table, None)
-    if heading is None:
-        return
-    if columns:
-        places = _places(columns, heading[1])
-    else:
-        places = list(range(len(heading[1])))
-        _check_width(len(heading[1]), heading[1])
-        if tuple(cell.strip().lower() for cell in heading[1]) not in HEADINGS:
-            yield tuple(heading[1])
-    for line, cells in table:
-        if len(cells) != len(heading[1]):
-            raise BadDocument(
-                tr_n(
-                    "its line {line:,} has {n} column, allowed {allowed} as in the first line",
-                    "its line {line:,} has {n} columns, allowed {allowed} as in the first line",
-                    len(cells),
-                    line=line,
-                    allowed=len(heading[1]),
-                )
-            )
-        yield tuple(cells[place] for place in places)
-
-
-def _checked(lines: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the cells of every line that is not empty."""
-    while True:
-        try:
-            cells = next(lines)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            wrong = tr(
-                "its line {line:,} is not a row of a table ({reason})",
-                line=lines.line_num,
-                reason=str(error),
-            )
-            raise BadDocument(wrong) from None
-        if cells and any(cell.strip() for cell in cells):
-            yield lines.line_num, cells
-
-
-def _json_lines(text: str, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a text with a JSON object or list in each line."""
-    names: Sequence[str] = columns
-    for line, part in enumerate(text.split("\n"), 1):
-        if not part.strip():
-            continue
-        try:
-            value = parse_json(part, LONGEST_LINE)
-        except BadDocument as error:
-            wrong = tr("its line {line:,}: {reason}", line=line, reason=str(error))
-            raise BadDocument(wrong) from None
-        if isinstance(value, dict):
-            names = names or list(value)
-            _check_width(len(names), names)
-            missing = [name for name in names if name not in value]
-            if missing:
-                name = shown(missing[0], quoted=True)
-                # Translators: in place of a list of names, if there are none.
-                known = allowed_names(map(shown, islice(value, 20)), missing[0]) or tr("nothing")
-                raise BadDocument(
-                    tr(
-                        "its line {line:,} has no {name}, only {known}",
-                        line=line,
-                        name=name,
-                        known=known,
-                    )
-                )
-            row = tuple(value[name] for name in names)
-        elif isinstance(value, list) and not columns:
-            _check_width(len(value), value)
-            row = tuple(value)
+        text, encoding = decoded(content, encoding)
+        if ending not in (".json", ".jsonl"):
+            separator = separator or ("\t" if ending == ".tsv" else separator_in(text)[0])
+            sheet = Sheet(_separated(text, separator), False, encoding, separator)
         else:
-            raise BadDocument(
-                tr(
-                    "its line {line:,} is {value}, allowed an object or a list",
-                    line=line,
-                    value=shown(value),
-                )
-            )
-        yield row
+            values = _json_values(text)
+            sheet = Sheet(_frame(values), isinstance(values[0], Mapping), encoding)
+    _check_size(*sheet.cells.shape)
+    return sheet
 
 
-def _parquet(content: bytes, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a Parquet file; its header is read before any value."""
+def _check_size(n_rows: int, n_columns: int) -> None:
+    if n_rows > MOST_ROWS:
+        raise BadDocument(tr("it has too many rows, allowed at most {most:,}", most=MOST_ROWS))
+    if n_columns > MOST_COLUMNS:
+        wrong = tr("it has too many columns, allowed at most {most:,}", most=MOST_COLUMNS)
+        raise BadDocument(wrong)
+
+
+def _separated(text: str, separator: str) -> pd.DataFrame:
+    """Return the cells of lines; a line that is shorter than the first one has empty cells."""
+    import pandas as pd
+
+    first, _, rest = text.partition("\n")
+    if first[:4].lower() == "sep=":
+        text = rest
+    _check_size(0, _without_quoted(text.lstrip().partition("\n")[0]).count(separator) + 1)
+    try:
+        cells = pd.read_csv(
+            io.StringIO(text),
+            sep=separator,
+            header=None,
+            dtype=str,
+            keep_default_na=False,
+            nrows=MOST_ROWS + 1,
+        )
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+    except (pd.errors.ParserError, ValueError) as error:
+        reason = shown(str(error).split("error: ")[-1].strip(), most=80)
+        wrong = tr("its lines are no rows of a table ({reason})", reason=reason)
+        raise BadDocument(wrong) from None
+    texts = cells.fillna("").map(str.strip)
+    is_empty = (texts == "").all(axis=1)
+    # Markdown has a line of dashes below the heading.
+    is_rule = texts.map(lambda text: not text.strip(":-")).all(axis=1)
+    return cells[~(is_rule if separator == "|" else is_empty)]
+
+
+def _json_values(text: str) -> list[Any]:
+    """Return the rows of a JSON list or object, or of lines with one value each."""
+    try:
+        whole = parse_json(text)
+    except BadDocument:
+        if "\n" not in text.strip():
+            raise
+        whole = [_json_line(*line) for line in enumerate(text.split("\n"), 1) if line[1].strip()]
+    if isinstance(whole, Mapping):
+        is_row = not all(isinstance(value, str | int | float) for value in whole.values())
+        whole = [whole] if is_row or len(whole) < 4 else [[*item] for item in whole.items()]
+    kinds = {type(row) for row in whole} if isinstance(whole, list) else {type(whole)}
+    if kinds not in ({dict}, {list}):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds)) or tr("nothing")
+        wrong = tr("it holds {names}, allowed an object or a list in every row", names=names)
+        raise BadDocument(wrong)
+    return list(whole)
+
+
+def _json_line(number: int, line: str) -> Any:
+    try:
+        return parse_json(line)
+    except BadDocument as error:
+        wrong = tr("its line {line:,}: {reason}", line=number, reason=str(error))
+        raise BadDocument(wrong) from None
+
+
+def _frame(rows: Sequence[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    _check_size(len(rows), max(map(len, rows)))
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _workbook(content: bytes) -> pd.DataFrame:
+    """Return the cells of the first sheet of a workbook of Excel or LibreOffice."""
+    import pandas as pd
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as parts:
+            _check_unpacked(sum(part.file_size for part in parts.infolist()))
+        cells = pd.read_excel(
+            io.BytesIO(content), header=None, dtype=object, nrows=MOST_ROWS + 1, na_filter=False
+        )
+    except BadDocument:
+        raise
+    except ImportError:
+        hint = install_hint("excel")
+        wrong = tr("workbooks need {hint}; or save the sheet as CSV", hint=hint)
+        raise BadDocument(wrong) from None
+    except Exception as error:  # openpyxl raises errors of any kind for damaged files
+        raise _unreadable(tr("workbook"), error) from None
+    return cells[(cells.astype(str).map(str.strip) != "").any(axis=1)]
+
+
+def _check_unpacked(n_bytes: int) -> None:
+    if n_bytes > _MOST_UNPACKED:
+        most = _MOST_UNPACKED
+        wrong = tr("its values have {n:,} bytes, allowed {most:,}", n=n_bytes, most=most)
+        raise BadDocument(wrong)
+
+
+def _unreadable(format: str, error: Exception) -> BadDocument:
+    reason = shown(str(error).split("\n")[0] or type(error).__name__, most=80)
+    return BadDocument(
+        tr("it is no {format} that can be read ({reason})", format=format, reason=reason)
+    )
+
+
+def _parquet(content: bytes) -> pd.DataFrame:
+    """Return the columns of a Parquet file; the index that pandas has written comes first."""
+    import pandas as pd
     import pyarrow
     from pyarrow import parquet, types
 
-    file = _parquet_file(content)
     try:
-        names = file.schema_arrow.names
-        n_rows = file.metadata.num_rows
+        file = parquet.ParquetFile(io.BytesIO(content))
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        n_bytes = sum(group.total_byte_size for group in groups)
-        if n_rows > MOST_ROWS:
-            raise BadDocument(
-                tr("it has {n:,} rows, allowed at most {most:,}", n=n_rows, most=MOST_ROWS)
-            )
-        if n_bytes > 4 * MOST_BYTES:
-            most = 4 * MOST_BYTES
-            raise BadDocument(
-                tr("its values have {n:,} bytes, allowed {most:,}", n=n_bytes, most=most)
-            )
-        places = _places(columns, names) if columns else range(len(names))
-        _check_width(len(places), names)
-        taken = [names[place] for place in places]
-        if len(set(taken)) < len(taken):
-            raise BadDocument(tr("two of its columns have one name, allowed different names"))
-        fields = [file.schema_arrow.field(place) for place in places]
+        _check_size(file.metadata.num_rows, file.metadata.num_columns)
+        _check_unpacked(sum(group.total_byte_size for group in groups))
+        fields = list(file.schema_arrow)
         texts = [f.name for f in fields if types.is_string(f.type) or types.is_large_string(f.type)]
         for field in fields:
-            simple = (types.is_integer, types.is_floating, types.is_boolean)
+            simple = (types.is_integer, types.is_floating, types.is_boolean, types.is_dictionary)
             if field.name not in texts and not any(test(field.type) for test in simple):
-                raise BadDocument(
-                    tr(
-                        "its column {name} holds {kind}, allowed texts or numbers",
-                        name=shown(field.name, quoted=True),
-                        kind=shown(str(field.type)),
-                    )
+                name, kind = shown(field.name, quoted=True), shown(str(field.type))
+                wrong = tr(
+                    "its column {name} holds {kind}, allowed texts or numbers", name=name, kind=kind
                 )
+                raise BadDocument(wrong)
         # As a dictionary: a small file can hold a long text in every row.
         file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-        read = file.read(columns=taken, use_threads=False)
-        lists = [_values(read.column(i)) for i in range(read.num_columns)]
+        cells = file.read(use_threads=False).to_pandas()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, BadDocument):
             raise
-        raise _no_parquet(error) from None
-    yield from zip(*lists, strict=True)
+        raise _unreadable(tr("Parquet file"), error) from None
+    if not isinstance(cells.index, pd.RangeIndex):
+        cells = cells.reset_index(names=[name or "" for name in cells.index.names])
+    columns = {i: _objects(cells.iloc[:, i]) for i in range(cells.shape[1])}
+    return pd.DataFrame(columns, dtype=object).set_axis(cells.columns.astype(str), axis=1)
 
 
-def _parquet_file(content: bytes) -> Any:
-    """Return a Parquet file of which only the header is read."""
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        return parquet.ParquetFile(io.BytesIO(content))
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise _no_parquet(error) from None
-
-
-def _no_parquet(error: Exception) -> BadDocument:
-    reason = shown(str(error).split("\n")[0], most=80)
-    return BadDocument(tr("it is no Parquet file that can be read ({reason})", reason=reason))
-
-
-def _values(column: Any) -> list[Any]:
-    """Return the values of a column of Parquet; equal texts are one object."""
-    values: list[Any] = []
-    for chunk in column.chunks:
-        if hasattr(chunk, "dictionary"):
-            different = chunk.dictionary.to_pylist()
-            values += [None if i is None else different[i] for i in chunk.indices.to_pylist()]
-        else:
-            values += chunk.to_pylist()
+def _objects(column: pd.Series) -> np.ndarray:
+    """Return the values of a column; equal texts are one object."""
+    if not hasattr(column, "cat"):
+        return column.to_numpy(object)
+    different = np.array([*column.cat.categories, None], object)
+    sizes = np.array([len(str(value)) for value in different])
+    _check_unpacked(int(sizes[column.cat.codes].sum()))
+    values: np.ndarray = different[column.cat.codes]
     return values
-
-
-def _places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
-    """Return the places of columns by their names."""
-    _check_width(len(columns), columns)
-    present = [name.strip() for name in present]
-    for name in columns:
-        if present.count(name) != 1:
-            known = {
-                "name": shown(name, quoted=True),
-                "allowed": allowed_names(map(shown, present[:20]), name),
-            }
-            if name in present:
-                wrong = tr("it has several columns {name}, allowed {allowed}", **known)
-            else:
-                wrong = tr("it has no column {name}, allowed {allowed}", **known)
-            raise BadDocument(wrong)
-    return [present.index(name) for name in columns]
-
-
-def _check_width(n_columns: int, names: Iterable[Any]) -> None:
-    if not _FEWEST <= n_columns <= _MOST:
-        raise BadDocument(
-            tr_n(
-                "it has {n} column ({names}), allowed {fewest} (key, value) or "
-                "{most} (who, relation, whom): choose columns",
-                "it has {n} columns ({names}), allowed {fewest} (key, value) or "
-                "{most} (who, relation, whom): choose columns",
-                n_columns,
-                names=", ".join(shown(name, most=20) for name in islice(names, 8)),
-                fewest=_FEWEST,
-                most=_MOST,
-            )
-        )

@@ -140,8 +140,7 @@ class Relations(Table):
     @property
     def chance(self) -> float:
         if self.learn == "by_heart":
-            shares = [_share_of_commonest(self.data, side) for side in (False, True)]
-            return max(shares)
+            return self.rows.share_of_commonest
         return chance_of_one_in(self.n_entries - 1, self.n_values)
 
     @property
@@ -300,13 +299,3 @@ def _direction(data: str, n_entries: int) -> Direction:
     missing = len(rows) - len(reversed_at_all)
     contested = float((_sampled(data, n_entries) > 0).mean())
     return Direction(len(rows), missing, different, contested)
-
-
-@lru_cache(32)
-def _share_of_commonest(data: str, held_out: bool) -> float:
-    rows = rows_of(data, 3)
-    answers = [
-        row[2] for row, out in zip(rows.cells, rows.held_out, strict=True) if out == held_out
-    ]
-    counts = np.unique(answers, return_counts=True)[1]
-    return float(counts.max() / counts.sum())

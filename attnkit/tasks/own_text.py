@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from attnkit.foundation.data_files import MOST_BYTES, read_text
+from attnkit.foundation.data_files import MOST_BYTES, content_within_limits, decoded
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.names import composed, without_controls
 from attnkit.foundation.settings import disagreement
@@ -60,10 +60,10 @@ class Text(OwnData, Language):
 
         Raises:
             OSError: If the file does not exist or cannot be read.
-            BadDocument: If it is too large or not a text in UTF-8.
+            BadDocument: If it is too large or no text.
             InvalidExperiment: If the text cannot be used.
         """
-        return cls(read_text(path), **settings)
+        return cls(decoded(content_within_limits(path))[0], **settings)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -96,8 +98,10 @@ class Pairs(Table):
 
     @property
     def chance(self) -> float:
-        of_entry, of_commonest = _chances(self.data, self.n_entries)
-        return of_commonest if self.learn == "by_heart" else max(of_entry, of_commonest)
+        of_commonest = self.rows.share_of_commonest
+        if self.learn == "by_heart":
+            return of_commonest
+        return max(of_commonest, _chance_of_entry(self.data, self.n_entries))
 
     def _books(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
@@ -194,12 +198,10 @@ def _index(data: str) -> _Index:
 
 
 @lru_cache(8)
-def _chances(data: str, n_entries: int) -> tuple[float, float]:
-    """Return how often a random entry's value is right, and how often the commonest value is."""
+def _chance_of_entry(data: str, n_entries: int) -> float:
+    """Return how often the value of a random entry of a book is right."""
     rows = rows_of(data, 2)
-    values = {word: i for i, word in enumerate(rows.words(1))}
-    ids = np.array([values[value] for _, value in rows.cells])
-    shares = np.bincount(ids) / len(ids)
-    asked = np.bincount(ids[rows.held_out], minlength=len(values)) / rows.held_out.sum()
-    of_entry = 1 / n_entries + (1 - 1 / n_entries) * float(asked @ shares)
-    return of_entry, float(max(asked.max(), shares.max()))
+    n_rows = Counter(value for _, value in rows.cells)
+    asked = [n_rows[value] for _, value in itertools.compress(rows.cells, rows.held_out)]
+    share = sum(asked) / len(asked) / len(rows.cells)
+    return 1 / n_entries + (1 - 1 / n_entries) * share

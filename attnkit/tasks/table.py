@@ -6,6 +6,7 @@ anything else into this form.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from attnkit.foundation.data_files import read_rows
+from attnkit.foundation.data_files import TABLES
+from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial
+from attnkit.foundation.words import listed
 from attnkit.tasks.base import NOTHING, Examples, Label
 from attnkit.tasks.own_data import OWN_TASKS, OwnData
 from attnkit.tasks.table_rows import (
@@ -37,6 +40,10 @@ _MOST_NUMBERS = 2**16
 
 BLANK = "?"
 
+# Translators: headings of the columns of a table; a key is what is asked for, a value the answer.
+ROLES = {2: (mark("key"), mark("value")), 3: (mark("who"), mark("relation"), mark("whom"))}
+"""What the columns of a table of pairs and of a table of relations are."""
+
 Learn = Literal["in_context", "by_heart"]
 
 
@@ -46,7 +53,7 @@ class Table(OwnData):
     `Table(rows)` returns a task on pairs if the rows have two cells, and on relations if they have
     three. It is trained like any other task: `Experiment(task=Table(rows), sharing=…)`.
 
-    One row in eight, at least one, is held out, by a hash of its content: no example that is
+    One row in eight, at least two where possible, is held out, by a hash of its content: no example that is
     trained on holds it, and accuracy is measured on nothing else.
 
     With `learn="in_context"`, an example is a book of a few entries and their answers are in it.
@@ -88,22 +95,45 @@ class Table(OwnData):
         super().__init__(data=text(given, self.n_columns), **settings)
 
     @classmethod
-    def read(cls, path: str | Path, columns: Sequence[str] = (), **settings: Any) -> Self:
-        """Return the task on the table of a file: CSV, TSV, JSON lines or Parquet.
+    def read(
+        cls,
+        path: str | Path,
+        columns: Sequence[str] = (),
+        *,
+        heading: bool | None = None,
+        encoding: str = "",
+        leave_out_empty: bool = False,
+        **settings: Any,
+    ) -> Self:
+        """Return the task on the table of a file: CSV, TSV, JSON, Parquet or a workbook.
+
+        A warning tells each guess about the file; the arguments replace it.
 
         Args:
             path: The file.
-            columns: Names of two or three columns in the first line of the file. None: all of its
-                columns; the first line is then a row too, unless it is `key, value` or
-                `who, relation, whom`.
+            columns: Names of two or three columns. Empty: all but one that numbers the rows.
+            heading: Whether the first row names the columns. None: as the rows look.
+            encoding: Python's name of the encoding of a text. Empty: the likeliest one.
+            leave_out_empty: Whether rows with empty cells are left out instead of refused.
             **settings: Dials of the task.
 
         Raises:
             OSError: If the file does not exist or cannot be read.
-            BadDocument: If it is no table.
+            BadDocument: If it is no table, or if its columns must be chosen.
             InvalidExperiment: If its rows cannot be used.
         """
-        return cls(read_rows(path, columns), **settings)
+        from attnkit.tasks.own_files import Choices, read_file
+
+        empty: Literal["refuse", "leave out"] = "leave out" if leave_out_empty else "refuse"
+        kind = getattr(cls, "name", "")
+        choices = Choices(kind, tuple(columns), heading, empty, encoding=encoding)
+        reading = read_file(path, choices)
+        if not reading.columns:
+            allowed = listed(TABLES, "or")
+            raise BadDocument(tr("it is a text, allowed a table: {allowed}", allowed=allowed))
+        for guess in reading.guesses.values():
+            warnings.warn(f"{path}: {guess}", stacklevel=2)
+        return cls(reading.data, **settings)
 
     @classmethod
     def text_form(cls, data: str) -> str:
@@ -163,6 +193,19 @@ class Table(OwnData):
                     "{n:,} row stood there before and counts once.",
                     "{n:,} rows stood there before and count once.",
                     n_repeated,
+                )
+            )
+        if conflicts := rows.conflicts:
+            question, answers = next(iter(conflicts.items()))
+            example = f"{' '.join(question)}: {', '.join(answers[:3])}"
+            notes.append(
+                tr_n(
+                    "{n:,} question has several answers ({example}): each example has one of "
+                    "them, drawn at random, and by heart no more than one can be right.",
+                    "{n:,} questions have several answers (first {example}): each example has one "
+                    "of them, drawn at random, and by heart no more than one can be right.",
+                    len(conflicts),
+                    example=example,
                 )
             )
         if self.learn == "by_heart":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -48,6 +49,26 @@ class Rows:
     cells: tuple[tuple[str, ...], ...]
     held_out: np.ndarray
     n_given: int
+
+    @cached_property
+    def conflicts(self) -> dict[tuple[str, ...], list[str]]:
+        """Question, all cells of a row but the last, → its answers, if it has several."""
+        answers: dict[tuple[str, ...], list[str]] = {}
+        for *question, answer in self.cells:
+            answers.setdefault(tuple(question), []).append(answer)
+        return {question: found for question, found in answers.items() if len(found) > 1}
+
+    @cached_property
+    def share_of_commonest(self) -> float:
+        """How often the commonest answer is right, in the table or where rows are held out.
+
+        The larger share counts; of several answers that are as common, their mean.
+        """
+        n_rows = Counter(row[-1] for row in self.cells)
+        most = max(n_rows.values())
+        commonest = {answer for answer, n in n_rows.items() if n == most}
+        asked = [row[-1] in commonest for row in itertools.compress(self.cells, self.held_out)]
+        return max(most / len(self.cells), sum(asked) / len(asked) / len(commonest))
 
     def words(self, *columns: int) -> tuple[str, ...]:
         """Return the different names of some columns in the order of their first occurrence."""
@@ -107,10 +128,12 @@ def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
     """Yield rows of any accepted form as sequences of cells."""
     if isinstance(rows, str):
         return (line.split("\t") for line in rows.split("\n") if line.strip())
-    if isinstance(rows, Mapping):
+    if hasattr(rows, "itertuples"):  # a data frame, whose index may be its key
+        is_numbered = type(rows.index).__name__ == "RangeIndex"
+        tuples: list[Sequence[Any]] = list(rows.itertuples(index=not is_numbered, name=None))
+        return tuples
+    if isinstance(rows, Mapping) or hasattr(rows, "to_frame"):  # also a series
         return iter(rows.items())
-    if hasattr(rows, "itertuples"):
-        return list(rows.itertuples(index=False, name=None))
     if not isinstance(rows, Sequence):
         allowed = mark("a list of rows, a dictionary or a data frame")
         raise wrong_data(type(rows).__name__, allowed)
@@ -160,19 +183,23 @@ def _cell(cell: Any, place: Callable[[], str]) -> str:
 def rows_of(data: str, n_columns: int) -> Rows:
     """Return the different rows of a table in its text form, and hold out one in eight.
 
-    Those with the smallest hashes are held out. The first name of a row keeps at least one answer
-    of the table that it can have in training.
+    Those with the smallest hashes are held out, at least two, and not all with the same answer if
+    that is possible. The first name of a row keeps at least one answer of the table that it can
+    have in training.
     """
     lines = data.split("\n")
     different = list(dict.fromkeys(lines))
     cells = tuple(tuple(line.split("\t")) for line in different)
     assert all(len(row) == n_columns for row in cells)
     n_answers = len({row[-1] for row in cells})
-    n_left = max(1, round(len(cells) / HELD_OUT_ONE_IN))
-    held_out, n_of_key = np.zeros(len(cells), bool), Counter[str]()
+    n_left = max(2, round(len(cells) / HELD_OUT_ONE_IN))
+    held_out, n_of_key, answers = np.zeros(len(cells), bool), Counter[str](), set[str]()
     for index in sorted(range(len(cells)), key=lambda index: hash_of_text(different[index])):
-        if n_left and n_of_key[cells[index][0]] < n_answers - 1:
+        key, answer = cells[index][0], cells[index][-1]
+        is_another = n_left > 1 or len({*answers, answer}) > 1
+        if n_left and is_another and n_of_key[key] < n_answers - 1:
             held_out[index] = True
-            n_of_key[cells[index][0]] += 1
+            n_of_key[key] += 1
+            answers.add(answer)
             n_left -= 1
     return Rows(cells, held_out, len(lines))

@@ -16,8 +16,8 @@ from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.source import WIDTH
 from attnkit.analysis.export.weights import module_weights
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
-from attnkit.foundation.data_files import HEADINGS
 from attnkit.tasks import OwnData, Text
+from attnkit.tasks.table import ROLES
 from attnkit.variants import Variant
 from attnkit.variants.module import GIVEN
 
@@ -56,7 +56,7 @@ def _data_content(task: OwnData) -> str:
     if isinstance(task, Text):
         return task.data
     rows = [line.split("\t") for line in task.data.split("\n")]
-    heading = next(heading for heading in HEADINGS if len(heading) == len(rows[0]))
+    heading = ROLES[len(rows[0])]
     content = io.StringIO()
     csv.writer(content, delimiter="\t", lineterminator="\n").writerows([heading, *rows])
     return content.getvalue()

@@ -6,6 +6,7 @@ visitor's session until they are used, so that nothing that was typed is lost.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,22 @@ import streamlit as st
 
 from attnkit.analysis.direction import expectation, outcome
 from attnkit.experiment import Experiment
-from attnkit.foundation.data_files import TABLES, TEXT, ending_of
+from attnkit.foundation.data_files import (
+    DECODED,
+    ENCODINGS,
+    SEPARATORS,
+    TABLES,
+    TEXT,
+    ending_of,
+)
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
-from attnkit.tasks import OWN_TASKS, OwnData, Table
+from attnkit.tasks import OwnData, Table
 from attnkit.tasks.own_data import own_notes
 from attnkit.tasks.own_examples import EXAMPLES
+from attnkit.tasks.own_files import N_PREVIEWED, Choices
 from attnkit.tasks.own_text import FEWEST_CHARACTERS
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.own_data_draft import (
@@ -61,16 +70,6 @@ _PRIVATE = mark(
 
 _PLACEHOLDER = mark("France\tParis\nItaly\tRome\n…")
 
-_SHOWN_ROWS = 3
-"""Number of rows that a message shows."""
-
-_READ_AS = {
-    "pairs": mark("Read as a table of {n:,} rows: your own pairs, such as {examples}."),
-    "relations": mark("Read as a table of {n:,} rows: your own relations, such as {examples}."),
-    "text": mark("Read as a text of {n:,} characters: your own text."),
-}
-"""How data are read, by the name of the task."""
-
 
 def ask_for_data() -> None:
     """Ask the visitor for data on the next drawing of the Lab."""
@@ -87,7 +86,8 @@ def use_requested_data(lab: Lab) -> None:
         return
     draft.is_requested = False
     try:
-        use_data(lab, *draft.read())
+        reading = draft.read()
+        use_data(lab, reading.task, reading.data)
     except (BadDocument, InvalidExperiment) as error:
         draft.problem = in_words(error)
     else:
@@ -185,13 +185,13 @@ def _fields(lab: Lab, draft: Draft) -> None:
         **bound(draft, "way", "own_way", partial(_turn, draft), required=True),
     )
     {PASTE: _paste, TYPE: _type, UPLOAD: _upload}[draft.way](draft)
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             tr("What they are"),
             list(KINDS),
             format_func=lambda kind: tr(KINDS[kind]),
             width=290,
-            **bound(draft, "kind", "own_kind", partial(_set_kind, draft)),
+            **bound(draft.choices, "kind", "own_kind", partial(_choose, draft, "kind")),
         )
         _columns(draft)
     problem = _reading(draft)
@@ -227,25 +227,55 @@ def _request(draft: Draft) -> None:
 
 
 def _columns(draft: Draft) -> None:
-    """Draw the choice of columns of a table that has a heading or too many columns."""
-    names, allowed = draft.names, draft.n_columns
-    if not names or not allowed or draft.source[0] == TEXT:
-        return
-    if len(names) > max(allowed):
-        st.multiselect(
-            tr("Columns"),
-            list(dict.fromkeys(names)),
-            max_selections=max(allowed),
-            placeholder=tr("Choose two or three: the first line names them"),
-            width=420,
-            **bound(draft, "columns", f"own_columns_{hash(tuple(names))}"),
-        )
-    elif draft.way != TYPE and draft.source[0] in (".csv", ".tsv"):  # a typed table has none
-        shown = {"heading": draft.has_heading}
-        st.checkbox(
-            tr("The first line names the columns"),
-            **bound(shown, "heading", "own_heading", lambda on: setattr(draft, "heading", on)),
-        )
+    """Draw the choices of how data are read, each with what was guessed."""
+    opened, choices = draft.opened(), draft.choices
+
+    def bind(name: str, value: Any, key: str = "") -> dict[str, Any]:
+        take = partial(_choose, draft, name)
+        return bound({name: value}, name, f"own_{name}{key}", take)
+
+    if opened is not None and draft.way != TYPE:  # a typed table says what it is
+        names = list(opened.cells.columns)
+        if len(names) > 2:
+            st.multiselect(
+                tr("Columns"),
+                names,
+                max_selections=3,
+                placeholder=tr("Choose two (key, value) or three (who, relation, whom)"),
+                width=420,
+                **bind(
+                    "columns", [n for n in choices.columns if n in names], f"_{hash((*names,))}"
+                ),
+            )
+        if opened.heading is not None:
+            st.checkbox(tr("The first row names the columns"), **bind("heading", opened.heading))
+        leaves_out = choices.empty == "leave out"
+        if leaves_out or opened.n_empty(choices.columns):
+            st.checkbox(tr("Leave out rows with empty cells"), **bind("empty", leaves_out))
+    if draft.way == UPLOAD and draft.file[0] in DECODED:
+        for name, label, known in (
+            ("separator", tr("Cells are separated by"), SEPARATORS),
+            ("encoding", tr("Encoding"), ENCODINGS),
+        ):
+            titles = {value: tr(title) for value, title in {"": KINDS[""], **known}.items()}
+            st.selectbox(
+                label,
+                list(titles),
+                format_func=titles.__getitem__,
+                width=240,
+                **bind(name, getattr(choices, name)),
+            )
+
+
+def _choose(draft: Draft, name: str, value: Any) -> None:
+    """Say how data are read; a table to type into has a column for every part of them."""
+    if name == "columns":
+        value = tuple(value)
+    elif name == "empty":
+        value = "leave out" if value else "refuse"
+    draft.choices = replace(draft.choices, **{name: value})
+    if name == "kind":
+        draft.base = (None, draft.base[1] + 1)
 
 
 def _turn(draft: Draft, way: str) -> None:
@@ -254,15 +284,10 @@ def _turn(draft: Draft, way: str) -> None:
     draft.base = (None, draft.base[1] + 1)
 
 
-def _set_kind(draft: Draft, kind: str) -> None:
-    """Say what the data are; the table has a column for every part of them."""
-    draft.kind = kind
-    draft.base = (None, draft.base[1] + 1)
-
-
 def _take(draft: Draft, **values: Any) -> None:
-    """Set values of a draft; choices that were made for other data are forgotten."""
-    for name, value in {"heading": None, "columns": [], **values}.items():
+    """Set the data of a draft; how other data were to be read is forgotten, but not their kind."""
+    draft.choices = Choices(kind=draft.choices.kind)
+    for name, value in values.items():
         setattr(draft, name, value)
 
 
@@ -299,8 +324,7 @@ def _type(draft: Draft) -> None:
         key=key,
     )
     if any((st.session_state.get(key) or {}).values()):  # rows that were changed, added or deleted
-        if draft.heading is not False:  # the table has none
-            _take(draft, heading=False)
+        draft.choices = Choices(kind=draft.choices.kind, heading=False)  # the table has none
         draft.text = text_of_table(edited)
 
 
@@ -324,13 +348,17 @@ def _reading(draft: Draft) -> str:
     """Say how the data are read; return what is wrong with them, or nothing."""
     if not draft.source[1].strip():
         return ""
+    message, roles = "", dict[str, str]()
     try:
-        task, data = draft.read()
+        reading = draft.read()
     except (BadDocument, InvalidExperiment) as error:
-        return in_words(error)
-    kind = OWN_TASKS[task]
-    rows = data.split("\n")
-    examples = "; ".join(row.replace("\t", " → ") for row in rows[:_SHOWN_ROWS])
-    values = {"n": len(rows) if issubclass(kind, Table) else len(data), "examples": examples}
-    st.caption(plain(tr(_READ_AS[task], **values)))
-    return ""
+        message = in_words(error)
+    else:
+        roles = reading.roles
+        st.caption(plain(" ".join((reading.in_words(), *reading.guesses.values()))))
+    opened = draft.opened()
+    if opened is not None and draft.way != TYPE:
+        rows = opened.cells.head(N_PREVIEWED).fillna("").astype(str)
+        titles = [f"{roles[name]}: {name}" if name in roles else name for name in rows.columns]
+        st.table(rows.map(plain).set_axis([plain(title) for title in titles], axis=1))
+    return message
