@@ -53,8 +53,8 @@ class Table(OwnData):
     `Table(rows)` returns a task on pairs if the rows have two cells, and on relations if they have
     three. It is trained like any other task: `Experiment(task=Table(rows), sharing=…)`.
 
-    One row in eight, at least two where possible, is held out, by a hash of its content: no example that is
-    trained on holds it, and accuracy is measured on nothing else.
+    One row in eight, at least two rows where possible, is held out, by a hash of its content: no
+    example that is trained on holds it, and accuracy is measured on nothing else.
 
     With `learn="in_context"`, an example is a book of a few entries and their answers are in it.
     Training mixes the names anew in each book, so a model has to look the answer up: it shows what
