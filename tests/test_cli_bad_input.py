@@ -24,6 +24,7 @@ TRAIN = [
     (["--set", "d_head"], "--set: got 'd_head', allowed NAME=VALUE"),
     (["--set", "d_head=8\n9"], r"d_head: got '8\n9', allowed a whole number from 1 to 64"),
     (["--steps", HUGE], f"steps: got '{HUGE[:56]}..., allowed"),
+    (["--steps", "1.000"], "steps: got '1.000', allowed a whole number from 1 to 50000"),
     (["--link", "v=2"], "v: got '2', allowed 1, "),
     (["--device", "cuda:99"], "device: got 'cuda:99', allowed auto, cpu"),
     (["--json", "folder"], "--json: got 'folder', but it is a folder, "),

@@ -116,7 +116,8 @@ def test_the_task_of_the_documentation_trains(tmp_path, monkeypatch, run, untouc
     del TASKS["largest"]
     (tmp_path / "my_task.py").write_text(code, encoding="utf-8")
     monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)  # as with an installed command, which does not look there
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(ROOT))])
     monkeypatch.setitem(sys.modules, "my_task", None)
     del sys.modules["my_task"]  # and again after the test, whoever imports it
     for command, told in (

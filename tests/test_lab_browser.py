@@ -211,6 +211,12 @@ def test_a_newcomer_looks_inside_and_finds_everything_again(page, address):
     expect(page.locator(".st-key-set_steps input")).to_have_value("20")
     assert page.evaluate(ACCURACIES) == accuracies
     assert page.evaluate(FAULTS, {}) == []
+    for name, typed, meant in (("steps", "1.200", "1200"), ("learning_rate", "0,02", "0.02")):
+        field = page.locator(f".st-key-set_{name} input")  # as people of other countries write it
+        field.focus()
+        field.press("Control+a")
+        field.press_sequentially(typed)
+        expect(field).to_have_value(meant)
 
 
 def test_the_finished_example_is_in_one_view(lab):

@@ -34,6 +34,7 @@ from attnkit.foundation.settings import (
     but,
     dial,
     disagreement,
+    has_separator,
     setting_of,
 )
 from attnkit.tasks import TASKS, Task, data_in_link, is_task, task_named
@@ -375,6 +376,12 @@ def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
         raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [unknown(key, values[key], defaults) for key in values if key not in defaults]
+    known = _settings_of(task_named(name))
+    problems += [
+        Problem(key, value, known[key].allowed)
+        for key, value in values.items()
+        if key in known and known[key].kind is int and has_separator(value)
+    ]
     values = {**defaults, **values}
     groups: dict[str, BaseModel] = {}
     for model in (_Runs, task_named(name), Size, TrainingSettings):

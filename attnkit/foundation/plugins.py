@@ -16,8 +16,14 @@ PLUGINS = "ATTNKIT_MODULES"
 
 
 def import_plugins() -> list[str]:
-    """Import the plugin modules, and return one error message for each that fails."""
+    """Import the plugin modules, and return one error message for each that fails.
+
+    Those of the current folder are found, too, also by an installed command, whose first place to
+    look is its own folder.
+    """
     problems = []
+    if {"", os.getcwd()}.isdisjoint(sys.path):
+        sys.path.append(os.getcwd())
     names = [name.strip() for name in os.environ.get(PLUGINS, "").split(",")]
     for name in filter(None, names):
         try:

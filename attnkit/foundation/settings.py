@@ -253,6 +253,8 @@ class Setting:
         """
         if isinstance(value, bool) and self.kind is not bool:
             raise ValueError("a number or a text is neither true nor false")
+        if self.kind is int and has_separator(value):
+            raise ValueError("a whole number has no separators")
         try:
             read: Value = _reader(self).validate_python(value)
         except OverflowError as error:
@@ -295,6 +297,14 @@ class Setting:
                 return mark("a number")
             return mark("a number from {low:g} to {high:g}", low=low, high=high)
         return mark("a text")
+
+
+def has_separator(value: Any) -> bool:
+    """Return whether a text has a point: "1.000" is a thousand in some countries, and 1 in others.
+
+    Neither is guessed where a whole number is read.
+    """
+    return isinstance(value, str) and "." in value
 
 
 def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:

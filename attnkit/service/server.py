@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from attnkit.experiment import Experiment
 from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
 from attnkit.foundation.language import mark
-from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem
+from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem, has_separator
 from attnkit.tasks import OwnData, Table
 from attnkit.training.memory import peak_megabytes
 
@@ -155,6 +155,10 @@ class ServerSettings(BaseModel):
             for name in cls.model_fields
             if environment.get(PREFIX + name.upper(), "") != ""
         }
+        for name, value in values.items():
+            if cls.model_fields[name].annotation is int and has_separator(value):
+                message = f"{PREFIX}{name.upper()}: got {value!r}, allowed a whole number"
+                raise InvalidSettings(message)
         try:
             hosted = cls.model_validate({k: v for k, v in values.items() if k == "hosted"}).hosted
             return cls.model_validate({**(_HOSTED if hosted else {}), **values})
