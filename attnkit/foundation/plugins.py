@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import redirect_stdout
 from importlib import import_module
+from pathlib import Path
 
 PLUGINS = "ATTNKIT_MODULES"
 """Environment variable that names the plugin modules, separated by commas."""
@@ -22,8 +23,8 @@ def import_plugins() -> list[str]:
     look is its own folder.
     """
     problems = []
-    if {"", os.getcwd()}.isdisjoint(sys.path):
-        sys.path.append(os.getcwd())
+    if {"", folder := str(Path.cwd())}.isdisjoint(sys.path):
+        sys.path.append(folder)
     names = [name.strip() for name in os.environ.get(PLUGINS, "").split(",")]
     for name in filter(None, names):
         try:

@@ -45,7 +45,7 @@ def register(
             text from `mark`.
         source: Citation.
         family: Heading under which it is listed.
-        aliases: Other names under which `search` finds it; `find` knows those of the five sharings.
+        aliases: Other names that papers and libraries give it.
 
     Raises:
         ValueError: If the name is taken, is the text form of another variant or contains a comma,

@@ -157,7 +157,7 @@ register(
     ),
     _GQA,
     FAMILY,
-    aliases=("grouped-query attention", "Llama", "Mistral"),
+    aliases=("GQA-2", "grouped-query attention", "Llama", "Mistral"),
 )
 register(
     "MQA",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Named:
             text from `mark`.
         source: Citation; begins with "reported" if only an abstract was read.
         family: Heading under which it is listed.
-        aliases: Other names under which people search for it; see `find`.
+        aliases: Other names that papers and libraries give it.
         origin: Name of the module that registered it.
     """
 
@@ -45,16 +46,22 @@ CATALOGUE: dict[str, Named] = {}
 
 
 def find(name: str) -> Named | None:
-    """Return the entry with this name, in any case; None if there is none.
+    """Return the entry with this name or alias; None if there is none, or if several have it.
 
-    The five sharings are found by their aliases, too, such as MHA, unless two share the alias.
+    Case, hyphens and underscores do not matter.
     """
     key = key_of(name)
     if key in CATALOGUE:
         return CATALOGUE[key]
-    sharings = (one for one in CATALOGUE.values() if one.variant.is_partition)
-    named = [one for one in sharings if key in map(key_of, one.aliases)]
+    named = [
+        one for one in CATALOGUE.values() if _bare(key) in map(_bare, (one.name, *one.aliases))
+    ]
     return named[0] if len(named) == 1 else None
+
+
+@cache
+def _bare(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name.lower())
 
 
 def most_words() -> int:
@@ -69,5 +76,5 @@ def key_of(name: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """Return a text with single spaces and no spaces around `=`."""
-    return re.sub(r"\s*=\s*", "=", " ".join(text.split()))
+    """Return a text with single spaces and no spaces around `=` and `≠`."""
+    return re.sub(r"\s*(≠|!?=)\s*", r"\1", " ".join(text.split()))

@@ -56,7 +56,13 @@ register(
     ),
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
-    aliases=("shared Q=K", "shared-QK attention", "symmetric attention", "tied query and key"),
+    aliases=(
+        "shared Q=K",
+        "shared-QK",
+        "shared-QK attention",
+        "symmetric attention",
+        "tied query and key",
+    ),
 )
 register(
     "K=V",
@@ -67,7 +73,7 @@ register(
     ),
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
-    aliases=("shared K=V", "shared key-value", "tied key and value"),
+    aliases=("shared K=V", "k_eq_v", "shared key-value", "tied key and value"),
 )
 register(
     "Q=V",

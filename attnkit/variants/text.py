@@ -252,6 +252,9 @@ def _parse(text: str) -> Parts:
 def _roles(word: str) -> set[str] | None:
     """Return the members of a class such as `Q=K` or `V=I`; None if the word is an option."""
     upper = word.upper()
+    apart = re.split("-|≠|!=", upper)  # as papers write it: K=V is Q-K=V or Q≠K=V
+    if len(apart) > 1 and sorted("=".join(apart).split("=")) == sorted(ROLES):
+        upper = next((members for members in apart if "=" in members), "QKV")
     if upper == "QKV":
         return set()
     if re.fullmatch(r"[QKVI](=[QKVI])+", upper) is None:
@@ -304,7 +307,7 @@ def _unknown(word: str, name: str, text: str) -> str:
     """Return the error of a word with an unknown option name: what may be meant, or is allowed."""
     meant = nearest_name(name.lower(), OPTIONS)
     if meant is None:
-        # No text forms are suggested: a paper's Q-K=V means our K=V, but Q=K=V is spelt most alike.
+        # No text forms are suggested, which are all spelt alike.
         named = [key for key, entry in CATALOGUE.items() if entry.name != entry.variant.value]
         key = nearest_name(text.lower(), named, similarity=0.7)
         meant = None if key is None else CATALOGUE[key].name
