@@ -62,3 +62,117 @@ class Hashed(OneHead):
         scores = self.scores(q @ self.hash, (k @ self.hash)[..., self.order] * self.same)
         pattern = scores.softmax(-1).unsqueeze(1).expand(-1, 2, -1, -1)
         return x + self.W_O(pattern[:, 0] @ v), None, pattern
+
+
+class Plain(OneHead):
+    """Attention in steps; in it and in all classes below, earlier tokens only are seen."""
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        q, k, v = self.projected(x)
+        later = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)
+        return x + self.W_O((q @ k.mT / q.shape[-1] ** 0.5 + later).softmax(-1) @ v)
+
+
+class Fused(OneHead):
+    """Torch's fused attention."""
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        q, k, v = (one.unsqueeze(1) for one in self.projected(x))
+        z = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.W_O(z.squeeze(1))
+
+
+class Lazy(Plain):
+    """Matrices whose shape is known at the first call."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.W_Q, self.W_K, self.W_V = (nn.LazyLinear(d_head, bias=False) for _ in range(3))
+
+
+class AtFirstCall(Plain):
+    """A matrix that the first call makes."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        del self.W_V
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        if not hasattr(self, "W_V"):
+            self.W_V = nn.Linear(x.shape[-1], self.W_O.in_features, bias=False)
+        return super().forward(x)
+
+
+class Idle(Plain):
+    """A matrix that forward does not use."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.idle = nn.Linear(d_model, d_head, bias=False)
+
+
+class OfItsLength(Plain):
+    """A vector for every position of the length that it was made for."""
+
+    def __init__(self, d_model, d_head, n_ctx):
+        super().__init__(d_model, d_head)
+        self.places = nn.Parameter(torch.zeros(n_ctx, d_model))
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        return super().forward(x + self.places)
+
+
+class Of24(OfItsLength):
+    """Vectors for 24 positions, whatever the length."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head, 24)
+
+
+class ListOfHeads(nn.Module):
+    """Heads in a plain list, which torch does not see."""
+
+    def __init__(self, d_model, d_head, n_heads):
+        super().__init__()
+        self.heads = [OneHead(d_model, d_head) for _ in range(n_heads)]
+        self.W_O = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        return x + self.W_O(sum(head.W_O(head.projected(x)[2].cumsum(1)) for head in self.heads))
+
+
+class BareTensor(Plain):
+    """A tensor that requires a gradient and is no parameter."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.gain = torch.ones(d_model, requires_grad=True)
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        return super().forward(x * self.gain)
+
+
+class ExamplesLast(nn.Module):
+    """Attention over examples, because torch expects positions first."""
+
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, n_heads, bias=False)
+
+    def forward(self, x):
+        """Return the residual stream after the layer."""
+        return x + self.attention(x, x, x, need_weights=False)[0]
+
+
+BROKEN = {
+    ListOfHeads: r"tensor of shape \(.*nn.ModuleList",
+    BareTensor: r"tensor of shape \(32,\) .* nn.Parameter",
+    ExamplesLast: "other examples of the batch, .* batch_first=True",
+}
+"""Modules that would train as something else than they seem, with what a message says."""

@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 import torch
 from idle import idle_service, open_page, show, visit
-from own_modules import Gated, Hashed, Linear, OneHead
+from own_modules import (
+    BROKEN,
+    AtFirstCall,
+    Fused,
+    Gated,
+    Hashed,
+    Idle,
+    Lazy,
+    Linear,
+    Of24,
+    OfItsLength,
+    OneHead,
+    Plain,
+)
 from torch import nn
 from visiting import press
 from waiting import wait_until
@@ -143,6 +156,10 @@ def test_a_broken_module_is_told_before_training():
         with pytest.raises(InvalidExperiment, match=rf"Broken in test_module\.py.*: .*{reason}"):
             ak.Experiment(sharing=["QKV", ak.variant(broken)], **SMALL)
 
+    for module, reason in BROKEN.items():
+        with pytest.raises(InvalidExperiment, match=rf"{module.__name__} in .*{reason}"):
+            ak.Experiment(sharing=["QKV", ak.variant(module)], n_heads=2, **SMALL)
+
     class Later(OneHead):  # which looks at later tokens, whatever the setting
         def forward(self, x):
             q, k, v = self.projected(x)
@@ -152,6 +169,30 @@ def test_a_broken_module_is_told_before_training():
     assert ak.Experiment(sharing=[later], **SMALL)
     with pytest.raises(InvalidExperiment, match=r"position \d+ of \d+"):  # where it is cheating
         ak.Experiment(task="induction", sharing=[later])
+
+
+def test_what_a_module_really_computes_is_counted(seed):
+    """Fused attention counts as the same in steps; what is made at the first call is trained."""
+    costs = {}
+    for module in (Plain, Fused, Lazy, AtFirstCall, Idle):
+        variant = ak.variant(module)
+        experiment = ak.Experiment(sharing=["QKV", variant], first_seed=seed % 1000, **SMALL)
+        costs[module] = experiment.costs(variant)
+        result = ak.train(experiment, "cpu", False)
+        found = losses(result, variant)
+        assert (found[-1] < found[0]).all(), module.__name__
+        assert len({*found[0]}) == 2, module.__name__  # every seed has its own numbers
+        missing = experiment.wiring(variant).module.missing
+        assert ("does not use idle.weight" in missing) == (module is Idle)
+    assert len({cost.multiply_adds for cost in costs.values()}) == 1
+    assert costs[Plain].parameters == costs[Lazy].parameters < costs[Idle].parameters
+    longer = {**SMALL, "task": "mqar", "positions": "rope", "longer_test": 2}
+    for module, reason in (
+        (OfItsLength, "has parameters for the trained"),
+        (Of24, "examples Of24"),
+    ):
+        with pytest.raises(InvalidExperiment, match=f"longer_test: got 2, allowed 1: .*{reason}"):
+            ak.Experiment(sharing=[ak.variant(module)], **longer)
 
 
 @pytest.mark.parametrize("task", ["translation", "copy"])

@@ -37,12 +37,15 @@ def check_longer_test(experiment: Experiment) -> None:
         longer = longer_experiment(experiment)
     except InvalidExperiment as error:
         problem = error.problems[0]
-        allowed = mark(
-            "less: {setting} would be {value}, allowed {allowed}",
-            setting=problem.field,
-            value=problem.value,
-            allowed=problem.allowed,
-        )
+        if problem.has_reason:
+            allowed = mark("1: for longer examples {reason}", reason=problem.reason)
+        else:
+            allowed = mark(
+                "less: {setting} would be {value}, allowed {allowed}",
+                setting=problem.field,
+                value=problem.value,
+                allowed=problem.allowed,
+            )
         others = (*task.lengths, *problem.others)
         raise disagreement("longer_test", times, allowed, *others) from None
     if longer is None:
@@ -50,6 +53,10 @@ def check_longer_test(experiment: Experiment) -> None:
     for variant in experiment.sharing:
         wiring, at_length = (experiment.wiring(variant, task=t) for t in (task, longer.task))
         positions = wiring.sizes.positions
+        if wiring.module is not None and wiring.weights != at_length.weights:
+            name = wiring.module.name
+            allowed = mark("1: {name} has parameters for the trained length only", name=name)
+            raise disagreement("longer_test", times, allowed, "sharing")
         if POSITIONS[positions].embedded or wiring.weights != at_length.weights:
             allowed = mark(
                 "1 with positions={positions}, which are learned up to the trained length",

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from attnkit.foundation.language import tr
+from attnkit.foundation.words import listed
 from attnkit.variants.wiring import Weight
 
 CONSTRUCTOR_SIZES = (
@@ -37,6 +38,7 @@ class ModuleFacts:
         fixed: Names of the parameters that training never changes.
         drawn: Names of the buffers that the constructor draws anew for every seed, and which
             therefore travel with the parameters; training never changes them.
+        unused: Names of the parameters on which what it returns does not depend in any layer.
         returned: For every layer, whether it returns scores, and whether it returns a pattern.
         masked: Whether the scores that it returns have a mask in them, so that they are not used.
         batched: Whether all seeds are computed as one batch; otherwise one after the other.
@@ -49,6 +51,7 @@ class ModuleFacts:
     shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
     drawn: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
     returned: list[tuple[bool, bool]] = field(default_factory=list)
     masked: bool = False
     batched: bool = True
@@ -85,6 +88,16 @@ class ModuleFacts:
 
     @property
     def missing(self) -> str:
+        """Sentences on what its layers do not use or return, and what is therefore empty."""
+        unused = tr(
+            "{name} does not use {parameters}, which count as parameters all the same.",
+            name=self.name,
+            parameters=listed(self.unused),
+        )
+        return f"{unused} {self._not_returned}".strip() if self.unused else self._not_returned
+
+    @property
+    def _not_returned(self) -> str:
         """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
         has_scores = all(scores for scores, _ in self.returned)
         has_pattern = all(pattern for _, pattern in self.returned)

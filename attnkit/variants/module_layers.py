@@ -10,6 +10,7 @@ import copy
 import inspect
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 DRAWING = threading.Lock()
 """Held while code of somebody else may draw from torch's global random generator."""
+
+N_EXAMPLES = 2
+"""Number of examples, and of sets of parameters, of a trial."""
 
 _DRAWS = 3
 """Number of seeds whose buffers are compared."""
@@ -76,10 +80,13 @@ class ModuleLayers(ModuleFacts):
         ModuleFailure: If the module cannot be made or does not compute what it should.
     """
 
+    _is_lazy = False
+
     def __init__(self, attention: type[nn.Module], origin: str, of_qkv: Wiring) -> None:
         super().__init__(attention.__name__, origin)
         self.attention, self.of_qkv, self.sizes = attention, of_qkv, of_qkv.sizes
         self._of_thread = threading.local()  # a call exchanges the parameters of its module
+        self._is_lazy = self._makes_parameters_later()
         self.modules = [self._make(layer, seed=0) for layer in range(self.sizes.n_layers)]
         self.drawn = self._find_drawn()
         for layer, module in enumerate(self.modules):
@@ -191,6 +198,28 @@ class ModuleLayers(ModuleFacts):
         pattern = rest.pop(0) if has_pattern else None
         return Output(parts[0], _with_heads(scores), _with_heads(pattern))
 
+    def inputs(self, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return two seeds' inputs of a layer for a trial: x, y and its mask."""
+        import torch
+
+        sizes = self.sizes
+        generator = torch.Generator().manual_seed(layer)
+
+        def rows(n: int) -> Tensor:
+            return torch.randn(N_EXAMPLES, N_EXAMPLES, n, sizes.d_model, generator=generator)
+
+        if not sizes.two_sided:
+            x = rows(sizes.n_ctx)
+            return x, x, None
+        n_encoders, n_source = sizes.n_layers // 3, sizes.n_ctx // 2
+        source, target = rows(n_source), rows(sizes.n_ctx - n_source)
+        if layer < n_encoders:
+            return source, source, None
+        if layer % 2 == n_encoders % 2:
+            n = target.shape[2]
+            return target, target, torch.full((n, n), -torch.inf).triu(1)
+        return target, source, None
+
     def error(self, what: str, method: str = "") -> ModuleFailure:
         """Return the error of something that the module does.
 
@@ -217,6 +246,24 @@ class ModuleLayers(ModuleFacts):
         if key not in copies:
             copies[key] = copy.deepcopy(self.modules[layer]).to(device)
         return copies[key]
+
+    def _makes_parameters_later(self) -> bool:
+        """Return whether a module has its parameters only after a first call of its forward."""
+        module = self._make(0, seed=0)
+        before = {name for name, _ in module.named_parameters()}
+        is_lazy = any(hasattr(one, "materialize") for one in module.parameters())
+        with suppress(Exception):  # the trial says what is wrong with it
+            self._call(module, 0)
+        return is_lazy or before != {name for name, _ in module.named_parameters()}
+
+    def _call(self, module: nn.Module, layer: int) -> None:
+        """Compute a layer once, so that it makes what it makes at its first call."""
+        import torch
+
+        x, y, mask = self.inputs(layer)
+        inputs = (x[0], y[0]) if self.sizes.two_sided else (x[0],)
+        with torch.no_grad():
+            module(*inputs, *(() if mask is None else (mask,)))
 
     def _numbers(self, module: nn.Module) -> dict[str, Tensor]:
         """Return the parameters and the drawn buffers of a module by name."""
@@ -285,7 +332,10 @@ class ModuleLayers(ModuleFacts):
         try:
             with DRAWING, torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                return self.attention(**arguments).eval()
+                module = self.attention(**arguments).eval()
+                if self._is_lazy:
+                    self._call(module, layer)
+                return module
         except Exception as error:  # code of somebody else may raise anything
             reason = in_short(error, self.origin)
             raise self.error(mark("its constructor fails ({reason})", reason=reason)) from None

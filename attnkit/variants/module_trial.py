@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.foundation.language import mark
 from attnkit.variants.module_layers import (
     DRAWING,
+    N_EXAMPLES,
     ModuleFailure,
     ModuleLayers,
     in_short,
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 CACHE = "kv_cache_floats_per_token"
 """Attribute of a module that says how many numbers a decoder keeps per token and layer."""
-
-_EXAMPLES = 2
-"""Number of examples, and of sets of parameters, of a trial."""
 
 _ROUNDING = 1e-4
 """Largest relative difference between numbers that should be equal."""
@@ -59,7 +57,7 @@ def _try(layers: ModuleLayers, layer: int) -> None:
     import torch
 
     module = layers.modules[layer]
-    x, y, mask = _inputs(layers, layer)
+    x, y, mask = layers.inputs(layer)
     inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
     extra = () if mask is None else (mask,)
     given = [one.clone() for one in inputs]
@@ -85,6 +83,7 @@ def _try(layers: ModuleLayers, layer: int) -> None:
             mark("its forward gives other numbers for the same input, allowed one without chance"),
             "forward",
         )
+    _check_examples(layers, layer, inputs, extra, parts[0])
     if layers.sizes.causal and not layers.sizes.two_sided:
         _check_causality(layers, layer, inputs[0], parts[0])
     learning = [p for p in module.parameters() if p.requires_grad]
@@ -104,6 +103,7 @@ def _check_gradients(
 
     module = layers.modules[layer]
     learning = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    _check_registered(layers, module, output)
     grads: tuple[Tensor | None, ...] = (None,)
     try:
         if output.requires_grad:
@@ -114,6 +114,8 @@ def _check_gradients(
         raise layers.error(_backward(reason, _blamed_line(layers, module, inputs))) from None
     if all(gradient is None for gradient in grads):
         raise layers.error(mark("what it returns does not depend on its parameters"), "forward")
+    unused = {name for name, gradient in zip(learning, grads, strict=True) if gradient is None}
+    layers.unused = sorted(unused & {*layers.unused} if layer else unused)
     for name, gradient in zip(learning, grads, strict=True):
         if gradient is not None and not gradient.isfinite().all():
             first = gradient[~gradient.isfinite()][0]
@@ -123,6 +125,49 @@ def _check_gradients(
                 number=str(first.item()),
             )
             raise layers.error(_backward(reason, _blamed_line(layers, module, inputs)))
+
+
+def _check_registered(layers: ModuleLayers, module: nn.Module, output: Tensor) -> None:
+    """Raise the error of a module that computes with a tensor that training would not change."""
+    known = {id(parameter) for parameter in module.parameters()}
+    nodes, seen = [output.grad_fn], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [earlier for earlier, _ in node.next_functions]
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            wrong = mark(
+                "a tensor of {shape} requires a gradient and is no parameter of it, so that it "
+                "would not be trained: keep modules in nn.ModuleList and tensors in nn.Parameter",
+                shape=_shape(leaf),
+            )
+            raise layers.error(wrong, "__init__")
+
+
+def _check_examples(
+    layers: ModuleLayers,
+    layer: int,
+    inputs: tuple[Tensor, ...],
+    extra: tuple[Tensor, ...],
+    output: Tensor,
+) -> None:
+    """Raise the error of a module whose output for an example changes with another example."""
+    import torch
+
+    others = [one.clone() for one in inputs]
+    for one in others:
+        one[1:] = one[1:].flip(1) + 1
+    with torch.no_grad():
+        other = parts_of(layers.modules[layer](*others, *extra))[0]
+    if (output - other)[0].abs().max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+        wrong = mark(
+            "its output for one example changes with the other examples of the batch, allowed "
+            "x of shape (examples, positions, width): nn.MultiheadAttention needs batch_first=True"
+        )
+        raise layers.error(wrong, "forward")
 
 
 def _backward(reason: str, line: int | None) -> str:
@@ -152,29 +197,6 @@ def _blamed_line(layers: ModuleLayers, module: nn.Module, inputs: tuple[Tensor, 
     path = rf'File "[^"]*{re.escape(layers.origin)}", line (\d+)'
     found = [line for one in caught for line in re.findall(path, str(one.message))]
     return int(found[-1]) if found else None
-
-
-def _inputs(layers: ModuleLayers, layer: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return two seeds' inputs of a layer: x, y and its mask."""
-    import torch
-
-    sizes = layers.sizes
-    generator = torch.Generator().manual_seed(layer)
-
-    def rows(n: int) -> Tensor:
-        return torch.randn(_EXAMPLES, _EXAMPLES, n, sizes.d_model, generator=generator)
-
-    if not sizes.two_sided:
-        x = rows(sizes.n_ctx)
-        return x, x, None
-    n_encoders, n_source = sizes.n_layers // 3, sizes.n_ctx // 2
-    source, target = rows(n_source), rows(sizes.n_ctx - n_source)
-    if layer < n_encoders:
-        return source, source, None
-    if layer % 2 == n_encoders % 2:
-        n = target.shape[2]
-        return target, target, torch.full((n, n), -torch.inf).triu(1)
-    return target, source, None
 
 
 def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tensor, ...]) -> None:
@@ -264,7 +286,7 @@ def _can_be_batched(
     """Return whether `torch.func.vmap` gives what one seed after the other gives."""
     import torch
 
-    drawn = [layers.initial(seed, layer) for seed in range(_EXAMPLES)]
+    drawn = [layers.initial(seed, layer) for seed in range(N_EXAMPLES)]
     weights = {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
     outputs = []
     for batched in (False, True):
@@ -287,16 +309,25 @@ def _can_be_batched(
 def _count_multiply_adds(layers: ModuleLayers) -> int:
     """Return the multiply-adds of all layers for one token, the mean over all positions."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    total = 0
+    total, is_fast = 0, torch.backends.mha.get_fastpath_enabled()
     for layer, module in enumerate(layers.modules):
-        x, y, _ = _inputs(layers, layer)
+        x, y, _ = layers.inputs(layer)
         inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            module(*inputs)
+        torch.backends.mha.set_fastpath_enabled(False)  # what is fused is not counted
+        try:
+            with (
+                FlopCounterMode(display=False) as counter,
+                torch.no_grad(),
+                sdpa_kernel(SDPBackend.MATH),
+            ):
+                module(*inputs)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(is_fast)
         total += counter.get_total_flops() // 2
-    return total // (_EXAMPLES * layers.sizes.n_ctx)
+    return total // (N_EXAMPLES * layers.sizes.n_ctx)
 
 
 def _count_cache(layers: ModuleLayers) -> int | None:
