@@ -188,13 +188,16 @@ def _changed(arm: Arm, side: Side, value: float) -> Arm:
 
 
 def _is_possible(arms: Sequence[Arm]) -> bool:
-    """Return whether the settings of arms are valid and small enough."""
+    """Return whether the settings of arms are valid, and all options have an effect."""
     try:
-        for arm in arms:
-            _ = arm.experiment
+        experiments = [arm.experiment for arm in arms]
     except InvalidExperiment:
         return False
-    return True
+    return all(
+        variant.least_layers <= len(experiment.layer_specs)
+        for experiment in experiments
+        for variant in experiment.sharing
+    )
 
 
 def trials_of(
