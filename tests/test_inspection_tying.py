@@ -1,9 +1,12 @@
-"""Keys and values tied after training: the maps, the measurement, what is said and drawn."""
+"""Keys and values tied after training: the map, the measurement, what is said and drawn."""
 
 import io
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,47 +17,28 @@ from kinds import tiny
 from reference import Reference
 from trained_runs import trained
 
-from attnkit.analysis import Inspection, inspect, linear_maps, measure_tying, tying_table
+from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
 from attnkit.analysis.inspection import tying
-from attnkit.analysis.inspection.value_maps import EXAMPLES
-from attnkit.analysis.linear_maps import linear_map, orthogonal_map, reduced_map, truncated
-from attnkit.analysis.tying import ALPHAS, COLUMNS, MAP_RATES, TyingResult, repairs_for
+from attnkit.analysis.inspection.tying import EXAMPLES
+from attnkit.analysis.tying import ALPHAS, COLUMNS, TyingResult, linear_map
 from attnkit.figures import tying as figures
 from attnkit.figures.tying import tying_results
-from attnkit.model.adam import Adam
-from attnkit.model.reference import cross_entropy
 from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.recorder import record
 
 CPU = torch.device("cpu")
-MAP_STEPS = 4
-FITTED = {
-    "linear": lambda keys, values, _, rank: truncated(linear_map(keys, values), rank),
-    "reduced": lambda keys, values, _, rank: reduced_map(keys, values, rank),
-    "orthogonal": lambda keys, values, *_: orthogonal_map(keys, values),
-    "random": lambda k, _, seeds, rank: linear_maps.random_orthogonal_maps(seeds, len(k), rank),
-}
 
 
-def test_maps_solve_the_problems_that_define_them():
-    """Each head is compared by itself, against numpy's solvers."""
+def test_the_fitted_map_solves_the_problem_that_defines_it():
+    """Each head is compared by itself, against numpy's solver."""
     generator = np.random.default_rng(3)
     keys = generator.normal(size=(2, 3, 53, 7))
     values = keys @ generator.normal(size=(2, 3, 7, 7)) + generator.normal(size=(2, 3, 53, 7))
-    full, orthogonal = linear_map(keys, values), orthogonal_map(keys, values)
+    found = linear_map(keys, values)
     for at in np.ndindex(2, 3):
         expected = np.linalg.lstsq(keys[at], values[at], rcond=None)[0]
-        np.testing.assert_allclose(full[at], expected, atol=1e-9)
-        left, _, right = np.linalg.svd(keys[at].T @ values[at])
-        np.testing.assert_allclose(orthogonal[at], left @ right, atol=1e-12)
-        reduced, cut = reduced_map(keys, values, 2)[at], truncated(full, 2)[at]
-        for found, of in ((cut, full[at]), (keys[at] @ reduced, keys[at] @ full[at])):
-            left, singular, right = np.linalg.svd(of, full_matrices=False)
-            np.testing.assert_allclose(found, (left[:, :2] * singular[:2]) @ right[:2], atol=1e-9)
-    maps = linear_maps.random_orthogonal_maps([1, 0], 3, 5)
-    identity = np.broadcast_to(np.eye(5), (3, 5, 5))
-    np.testing.assert_allclose(maps @ maps.swapaxes(1, 2), identity, atol=1e-12)
+        np.testing.assert_allclose(found[at], expected, atol=1e-9)
 
 
 # measurement
@@ -106,31 +90,12 @@ def with_maps(own, maps):
     return own | {n: own[f"{n[:-1]}K"] @ blocks[int(n.partition(".")[0])] for n in names}
 
 
-def trained_maps(reference, own, start, experiment, seed):
-    """The maps after Adam's steps along half a cosine, with the rate whose loss is lowest."""
-    ends = []
-    for rate in MAP_RATES:
-        data, maps = TrainingData(experiment, [seed], CPU), torch.tensor(start).requires_grad_()
-
-        def loss(tokens, labels, maps=maps):
-            return cross_entropy(reference.logits(with_maps(own, maps), tokens[0])[None], labels)
-
-        gradient = torch.zeros(maps.numel()).double()
-        adam = Adam(maps.detach().view(-1), gradient, [(slice(None), rate)])
-        for step in range(MAP_STEPS):
-            (found,) = torch.autograd.grad(loss(*data.next()), maps)
-            gradient.copy_(found.flatten())
-            adam.step((1 + np.cos(np.pi * step / MAP_STEPS)) / 2)
-        ends.append((loss(*examples_of(data)).item(), rate, maps.detach()))
-    return min(ends)[2]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_mixtures_and_repairs_are_those_of_the_formula(case):
-    """α W_K + (1 − α) W_V for both roles; values are W_K's times each map, head by head."""
+    """α W_K + (1 − α) W_V for both roles; values are W_K's times the map, head by head."""
     result = result_of(case)
     experiment, (variant,) = result.experiment, result.experiment.sharing
-    found = measure_tying(experiment, variant, result.parameters, 8, map_steps=MAP_STEPS)
+    found = measure_tying(experiment, variant, result.parameters, 8)
     for seed in (0, 1):
         weights = result.parameters[seed].items()
         own = {name: torch.from_numpy(value).double() for name, value in weights}
@@ -145,13 +110,9 @@ def test_mixtures_and_repairs_are_those_of_the_formula(case):
             }
             measured[alpha] = found.mixed[seed, ALPHAS.index(alpha)]
         tokens, _ = examples_of(TrainingData(experiment, [seed], CPU))
-        layers = [(*kv, [seed, n]) for n, kv in enumerate(keys_and_values(reference, own, tokens))]
-        for repair in found.repairs:
-            fit = FITTED.get(repair.kind, FITTED["linear"])
-            maps = np.stack([fit(*layer, repair.rank) for layer in layers])
-            if repair.kind == "trained":
-                maps = trained_maps(reference, own, maps, experiment, seed)
-            changed[repair], measured[repair] = with_maps(own, maps), found.of_repair(repair)[seed]
+        layers = keys_and_values(reference, own, tokens)
+        maps = np.stack([linear_map(*layer) for layer in layers])
+        changed["fitted"], measured["fitted"] = with_maps(own, maps), found.fitted[seed]
         held = held_out_examples(experiment, [seed], CPU)
         logits = {w: reference.logits(one, held.tokens[0])[None] for w, one in changed.items()}
         expected = {way: float(metrics.accuracy(one, held.labels)) for way, one in logits.items()}
@@ -163,18 +124,16 @@ def test_mixtures_and_repairs_are_those_of_the_formula(case):
 def test_the_table_has_a_row_for_every_seed_and_way():
     """Variants without separate W_K are left out; a run that diverged has NaN, the other not."""
     experiment = tiny("directed", sharing=["QKV", "K=V", "MQA n_heads=2"])
-    table = tying_table(experiment, map_steps=1)
-    assert len(table) == 2 * 2 * (len(ALPHAS) + len(repairs_for(6)))
+    table = tying_table(experiment)
+    assert len(table) == 2 * 2 * (len(ALPHAS) + 1)
     assert list(table["sharing"].unique()) == ["QKV", "QKV n_heads=2 kv_heads=1"]
-    assert table["alpha"].isna().tolist() == table["rank"].notna().tolist()
-    assert table.equals(tying_table(trained(experiment), map_steps=1))
+    assert (table["alpha"].isna() == (table["way"] == "fitted map")).all()
+    assert table.equals(tying_table(trained(experiment)))
     result = result_of("repeated examples")
     first, second = result.parameters
     lost = {name: np.full_like(value, np.nan) for name, value in first.items()}
     given = result.experiment, result.experiment.sharing[0]
-    both, one = (
-        measure_tying(*given, [run, second], 8, map_steps=1).arrays for run in (first, lost)
-    )
+    both, one = (measure_tying(*given, [run, second], 8).arrays for run in (first, lost))
     for name, array in one.items():
         assert np.isnan(array[0]).all()
         np.testing.assert_array_equal(array[1], both[name][1])
@@ -208,6 +167,19 @@ def test_a_page_measures_the_first_seeds_and_names_reasons(monkeypatch):
             tying_table(experiment)
 
 
+@pytest.mark.long(seconds=20)
+def test_the_program_that_compares_maps_prints_its_table():
+    """A row for each width, with the share that every kind of map brings back."""
+    program = Path(__file__).parents[1] / "docs" / "value_maps.py"
+    command = [sys.executable, program, *"--widths 4 32 --seeds 2 --map-steps 2".split()]
+    head, _, *rows = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.split("\n")[:4]
+    kinds = "head fitted cut reduced orthogonal random trained".split()
+    assert [cell.strip() for cell in head.strip("|").split("|")] == kinds
+    assert [rows[0][:6], rows[1][:11]] == ["| 4 | ", "| 32 | 100%"]
+
+
 # What is said, drawn and taken away
 
 HILL = 0.9 - 1.6 * np.abs(np.array(ALPHAS) - 0.4)
@@ -218,23 +190,20 @@ RESULT = TyingResult(
     step=158,
     chance=0.1,
     n_examples=256,
+    d_head=8,
     d_model=32,
-    map_steps=300,
-    repairs=repairs_for(8),
     before=np.array([0.99, 1.0, 0.98]),
     mixed=np.stack([HILL, HILL + 0.01, HILL - 0.01]).clip(0, 1),
-    repaired=np.array(
-        [[x, 0.9, 0.7, 0.5, 0.3, 0.4, 0, 0.75, 0.6, 0.35] for x in (0.8, 0.82, 0.78)]
-    ),
+    fitted=np.array([0.8, 0.82, 0.78]),
     cka=np.full((3, 2, 1), 0.25),
 )
 
 
 def flat(level, before=0.9):
     """A result of one seed with one accuracy everywhere."""
-    mixed, repaired, cka = np.full((1, 21), level), np.full((1, 10), level), RESULT.cka[:1] + level
+    mixed, fitted, cka = np.full((1, 21), level), np.full(1, level), RESULT.cka[:1] + level
     before = np.array([before])
-    return replace(RESULT, seeds=(0,), before=before, mixed=mixed, repaired=repaired, cka=cka)
+    return replace(RESULT, seeds=(0,), before=before, mixed=mixed, fitted=fitted, cka=cka)
 
 
 LOST = flat(np.nan, np.nan)
@@ -263,13 +232,13 @@ def test_mixtures_and_repairs_are_told():
     lost = replace(noisy, mixed=np.append(mixed + scatter, np.full((1, 21), np.nan), 0))
     assert lost.near_best.tolist() == noisy.near_best.tolist()
     numbers = re.findall(r"[+−]?\d+", RESULT.repair_finding)
-    assert numbers == ["99", "+80", "+75", "+85", "+90", "+70", "+40", "0", "8", "32"]
+    assert numbers == ["99", "+80", "+75", "+85", "8", "32"]
     assert re.search(r"nothing \(90%\)", flat(0.9).repair_finding)
     assert little.repair_finding == LOST.repair_finding == ""
 
 
 def test_what_is_drawn_and_taken_away_are_the_numbers():
-    """The chosen mixture is marked, every repair has its row, and JSON gives the result back."""
+    """The chosen mixture is marked, the map has its row, and JSON gives the result back."""
     for result in (RESULT, flat(0.5), LOST):
         figure = go.Figure(figures.plot_mixtures(result, 0.3))
         (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
@@ -277,12 +246,12 @@ def test_what_is_drawn_and_taken_away_are_the_numbers():
         np.testing.assert_allclose(np.array(mark.y, float)[0], result.mixed[:, 6].mean(), atol=1e-5)
     html = figures.repairs_table(RESULT)
     rows = [row.split('scope="row">')[1] for row in html.split("<tr>")[1:]]
-    assert len(rows) == 8
+    assert len(rows) == 2
     assert "<td>80% [75 to 85%]</td>" in rows[1]
     again = TyingResult.from_parts(json.loads(json.dumps(RESULT.header)), RESULT.arrays)
-    assert (again.header, again.repairs) == (RESULT.header, RESULT.repairs)
+    assert again.header == RESULT.header
     np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
     table = pd.read_csv(io.StringIO(figures.tying_csv([RESULT, replace(RESULT, variant="MQA")])))
-    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 10)
+    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 1)
     assert list(table) == list(COLUMNS)
     assert table["sharing"].unique().tolist() == ["QKV", "MQA"]

@@ -1,10 +1,9 @@
 """Accuracy of trained models whose keys and values were tied afterwards, as values.
 
 A trained QKV model can be changed to K=V in two ways. A mixture gives both roles the matrix
-α W_K + (1 − α) W_V. A repair keeps W_K and multiplies the values by a map that is fitted on
-activations (`attnkit.analysis.linear_maps`), or then trained on the loss.
-`attnkit.analysis.inspection.tying` measures both; this module holds the result and imports no
-torch.
+α W_K + (1 − α) W_V. A repair keeps W_K and multiplies the values by a linear map that is fitted on
+activations. `attnkit.analysis.inspection.tying` measures both; this module holds the result and
+imports no torch. `docs/value_maps.py` compares other maps.
 
 If a head is as wide as the model and W_K is invertible, W_K⁻¹ W_V is a map without any error,
 because then V = K W_K⁻¹ W_V. For the keys of all heads together this is Slim attention (Graef and
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -37,43 +36,28 @@ MIXTURE_NAMES = {0.0: "keep W_V", 0.5: "average", 1.0: "keep W_K"}
 SAME = 0.01
 """Largest difference of accuracy that counts as none."""
 
-MAP_RATES = (0.01, 0.03, 0.1)
-"""Learning rates with which a map is trained; the one with the lowest training loss counts."""
-
 _NEAR_CHANCE = 0.05
 """Distance from chance below which a model has learnt little that tying could cost."""
 
-MapKind = Literal["linear", "trained", "reduced", "orthogonal", "random"]
-"""Kind of map. linear: least squares, truncated to the rank; trained: the full linear map, trained
-further on the loss with all else frozen; reduced: the best least-squares map of this rank;
-orthogonal: the nearest orthogonal map; random: a random orthogonal map."""
+SMALLEST = 1e-5
+"""Smallest singular value of the keys, as a share of the largest, that a fit uses. Smaller ones are
+rounding errors of activations in single precision."""
 
 
-@dataclass(frozen=True)
-class Repair:
-    """A map by which the values are multiplied after keys and values were tied to W_K.
+def linear_map(
+    keys: Float[np.ndarray, "*n t d"], values: Float[np.ndarray, "*n t e"]
+) -> Float[np.ndarray, "*n d e"]:
+    """Return the map M with the smallest ‖K M − V‖; of several, the one with the smallest ‖M‖.
 
-    Attributes:
-        kind: Kind of the map.
-        rank: Rank of the map, from 1 to d_head.
+    Args:
+        keys: Keys of t tokens.
+        values: Values of the same tokens.
     """
-
-    kind: MapKind
-    rank: int
-
-
-def repairs_for(d_head: int) -> tuple[Repair, ...]:
-    """Return the repairs of heads of this width: the full linear map first, then smaller ranks."""
-    ranks = {rank for rank in (d_head // 2, d_head // 4, 2, 1) if 1 <= rank < d_head}
-    smaller = sorted(ranks, reverse=True)
-    return (
-        Repair("linear", d_head),
-        Repair("trained", d_head),
-        *(Repair("linear", rank) for rank in smaller),
-        Repair("orthogonal", d_head),
-        Repair("random", d_head),
-        *(Repair("reduced", rank) for rank in smaller),
-    )
+    keys, values = (np.asarray(one, np.float64) for one in (keys, values))
+    transposed = np.swapaxes(keys, -2, -1)
+    inverse = np.linalg.pinv(transposed @ keys, rcond=SMALLEST**2, hermitian=True)
+    fitted: np.ndarray = inverse @ (transposed @ values)
+    return fitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +71,13 @@ class TyingResult:
         step: Training step after which they were tied.
         chance: Accuracy of a simple guess.
         n_examples: Number of held-out examples that every accuracy is measured on.
+        d_head: Width of a head.
         d_model: Width of the model.
-        map_steps: Steps for which the map of kind "trained" was trained at each of `MAP_RATES`.
-        repairs: The repairs, in the order of `repaired`.
         before: Accuracy before tying; NaN for a run that has diverged, in all arrays.
         mixed: Accuracy with every mixture of `ALPHAS`.
-        repaired: Accuracy with every repair.
+        fitted: Accuracy with W_K for both and values multiplied by the fitted map.
         cka: Linear CKA of the keys and values of every layer and key-value head, on the training
-            examples that the maps are fitted on.
+            examples that the map is fitted on.
     """
 
     task: str
@@ -103,12 +86,11 @@ class TyingResult:
     step: int
     chance: float
     n_examples: int
+    d_head: int
     d_model: int
-    map_steps: int
-    repairs: tuple[Repair, ...]
     before: Float[np.ndarray, " s"]
     mixed: Float[np.ndarray, "s a"]
-    repaired: Float[np.ndarray, "s p"]
+    fitted: Float[np.ndarray, " s"]
     cka: Float[np.ndarray, "s l h"]
 
     @property
@@ -124,32 +106,24 @@ class TyingResult:
     @staticmethod
     def from_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TyingResult:
         """Create a result from its `header` and `arrays`, which JSON may have changed to lists."""
-        fields = {**header, **arrays, "seeds": tuple(header["seeds"])}
-        fields["repairs"] = tuple(Repair(**repair) for repair in header["repairs"])
-        return TyingResult(**fields)
+        return TyingResult(**{**header, **arrays, "seeds": tuple(header["seeds"])})
 
     @property
     def kept_key(self) -> Float[np.ndarray, " s"]:
         """Accuracy with W_K for both, without a repair."""
         return self.mixed[:, -1]
 
-    def of_repair(self, repair: Repair) -> Float[np.ndarray, " s"]:
-        """Return the accuracy of every seed with one of the repairs."""
-        return self.repaired[:, self.repairs.index(repair)]
-
     @property
     def table(self) -> pd.DataFrame:
         """Table with one row per seed and way to tie.
 
-        Columns: `task`, `sharing`, `seed`, `way` (mixture, or the `MapKind` and "map"), `alpha`
-        (NaN for maps), `rank` (NaN for mixtures), `accuracy_before`, `accuracy_after`, and `cka`,
-        the mean over layers and heads.
+        Columns: `task`, `sharing`, `seed`, `way` ("mixture" or "fitted map"), `alpha` (NaN for the
+        map), `accuracy_before`, `accuracy_after`, and `cka`, the mean over layers and heads.
         """
         import pandas as pd
 
-        ways = [("mixture", alpha, np.nan) for alpha in ALPHAS]
-        ways += [(f"{repair.kind} map", np.nan, repair.rank) for repair in self.repairs]
-        after = np.concatenate([self.mixed, self.repaired], 1)
+        ways = [*(("mixture", alpha) for alpha in ALPHAS), ("fitted map", np.nan)]
+        after = np.column_stack([self.mixed, self.fitted])
         rows = [
             (self.task, self.variant, seed, *way, before, accuracy, cka)
             for seed, before, cka, accuracies in zip(
@@ -217,7 +191,7 @@ class TyingResult:
 
     @property
     def repair_finding(self) -> str:
-        """Sentences about the change of accuracy by W_K for both, and by the maps after it."""
+        """Sentences about the change of accuracy by W_K for both, and by the map after it."""
         if not self.has_learnt:
             return ""
         kept, before = (float(mean_interval(v).mean) for v in (self.kept_key, self.before))
@@ -225,25 +199,17 @@ class TyingResult:
         if lost <= SAME:
             little = "nothing" if lost <= 0 else "at most one point"
             return f"Keeping W_K loses {little} ({percent(kept)}): there is nothing to repair."
-        full = self.repairs[0]
-        others = [
-            ("one trained on the loss", Repair("trained", full.rank)),
-            ("the fitted map cut to half of its rank", Repair("linear", full.rank // 2)),
-            ("an orthogonal map", Repair("orthogonal", full.rank)),
-            ("a random orthogonal map", Repair("random", full.rank)),
-        ]
-        gains = [f"; {name}, by {self._gain(r)}" for name, r in others if r in self.repairs]
-        gain = self._gain(full)
+        gain = self._gain()
         unit = "point" if gain in ("+1", "−1") else "points"
         return (
             f"With W_K for both, accuracy falls by {_points(lost)}. A fitted linear map "
-            f"changes it by {gain} {unit}{''.join(gains)}. {self._reason}"
+            f"changes it by {gain} {unit}. {self._reason}"
         )
 
     @property
     def _reason(self) -> str:
         """Sentence about the width of a head, which decides what its keys contain."""
-        width = self.repairs[0].rank
+        width = self.d_head
         if width < self.d_model:
             return (
                 f"Heads have {counted(width, 'number')} and the model {self.d_model}: a map can "
@@ -254,9 +220,9 @@ class TyingResult:
             "has an inverse, and V = K W_K⁻¹ W_V (arXiv 2503.05840)."
         )
 
-    def _gain(self, repair: Repair) -> str:
-        """Return the change from W_K for both to a repair, in points, with its interval."""
-        gain = paired_difference(self.of_repair(repair), self.kept_key)
+    def _gain(self) -> str:
+        """Return the change from W_K for both to the map, in points, with its interval."""
+        gain = paired_difference(self.fitted, self.kept_key)
         mean, low, high = (100 * float(value) for value in (gain.mean, gain.low, gain.high))
         if np.isnan(low) or round(low) == round(high):
             return _signed(mean)
@@ -264,11 +230,11 @@ class TyingResult:
 
 
 COLUMNS = (
-    "task", "sharing", "seed", "way", "alpha", "rank", "accuracy_before", "accuracy_after", "cka",
+    "task", "sharing", "seed", "way", "alpha", "accuracy_before", "accuracy_after", "cka",
 )  # fmt: skip
 """Columns of `TyingResult.table`."""
 
-_ARRAYS = ("before", "mixed", "repaired", "cka")
+_ARRAYS = ("before", "mixed", "fitted", "cka")
 
 
 def _points(share: float) -> str:

@@ -1,15 +1,14 @@
-"""Figures of keys and values tied after training: accuracy of the mixtures, and of the repairs."""
+"""Figures of keys and values tied after training: accuracy of the mixtures, and of the map."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.recovery import percent_of
-from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, Repair, TyingResult
+from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, TyingResult
 from attnkit.figures.marks import OUTLINE, dots, level, mean_curve
 from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw
 from attnkit.figures.ties import accuracy_cells, legend_of_levels
@@ -80,32 +79,19 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
 
 
 def repairs_table(result: TyingResult) -> str:
-    """Return an HTML table with a row for W_K alone and for every repair: name, bar, accuracy.
+    """Return an HTML table with a row for W_K alone and one for the map: name, bar, accuracy.
 
-    Accuracies have their interval over seeds. The table omits the maps of kind `reduced`; the CSV
-    file contains them. The legend below the table explains the levels of the curve, too.
+    Accuracies have their interval over seeds. The legend below the table explains the levels of the
+    curve, too.
     """
     before = float(mean_interval(result.before).mean)
-    rows = [("no map", result.kept_key)]
-    rows += [
-        (_name_of(repair, result), result.of_repair(repair))
-        for repair in result.repairs
-        if repair.kind != "reduced"
-    ]
     body = []
-    for name, values in rows:
+    for name, values in (("no map", result.kept_key), ("the fitted map", result.fitted)):
         interval = mean_interval(values)
         bar, _ = accuracy_cells(float(interval.mean), before, result.chance, COLOR)
-        body.append((Cell(escape(name), is_name=True), bar, percent_of(interval)))
+        body.append((Cell(name, is_name=True), bar, percent_of(interval)))
     table = html_table([], body, caption="Keep W_K and multiply the values by …")
     return f'<div class="ak-ways">{table}</div>{legend_of_levels(before, result.chance)}'
-
-
-def _name_of(repair: Repair, result: TyingResult) -> str:
-    """Return the name of a repair on screen."""
-    if repair.kind != "linear":
-        return f"{repair.kind} map"
-    return "fitted map" if repair == result.repairs[0] else f"cut to rank {repair.rank}"
 
 
 def tying_csv(results: Sequence[TyingResult]) -> str:

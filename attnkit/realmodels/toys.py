@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from attnkit.analysis.linear_maps import orthogonal_map
 from attnkit.realmodels.atlas import Atlas, measure_model
 from attnkit.realmodels.base import (
     TRAINED_HERE,
@@ -127,7 +126,9 @@ def tied_matrices(
         return best, best
     norms = [np.linalg.norm(w.astype(np.float64), axis=(-2, -1), keepdims=True) for w in (a, b)]
     keys, values = (w / norm for w, norm in zip((a, b), norms, strict=True))
-    rotation = orthogonal_map(values, keys)
+    # The orthogonal matrix R with the smallest ‖V R − K‖ (Schönemann 1966).
+    left, _, right = np.linalg.svd(np.swapaxes(values, -2, -1) @ keys)
+    rotation = left @ right
     shared = (keys + values @ rotation) / 2
     return norms[0] * shared, norms[1] * shared @ rotation.swapaxes(-2, -1)
 

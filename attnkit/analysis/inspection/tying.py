@@ -1,45 +1,35 @@
 """Keys and values of trained models tied afterwards: every mixture of W_K and W_V, and repairs.
 
 All seeds of a variant are measured as one batch. A repair is a K=V model whose W_O has taken up a
-map of the values (`attnkit.analysis.inspection.value_maps`).
+linear map of the values: with the values K M, the heads read out (P K) M W_O, so each head's rows
+of W_O become M W_O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from attnkit.analysis.inspection.replay import model_of
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, accuracy_of, refusal_of, tyings
-from attnkit.analysis.inspection.value_maps import (
-    Outputs,
-    fitted_maps,
-    trained_maps,
-    training_tokens,
-)
 from attnkit.analysis.recovery import MOST_SEEDS
 from attnkit.analysis.similarity import linear_cka
-from attnkit.analysis.tying import (
-    ALPHAS,
-    MAP_RATES,
-    Repair,
-    TyingResult,
-    repairs_for,
-)
+from attnkit.analysis.tying import ALPHAS, TyingResult, linear_map
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
 from attnkit.model.reference import Transformer
-from attnkit.training.data import held_out_examples
+from attnkit.tasks import Task
+from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.engine import choose_engine, is_ready, kernel_knows
 from attnkit.training.film import Film
 from attnkit.training.results import Result
@@ -52,12 +42,8 @@ from attnkit.variants.wiring import TOKEN, Wiring
 if TYPE_CHECKING:
     import pandas as pd
 
-MAP_STEPS, PAGE_MAP_STEPS = 300, 100
-"""Steps for which a map is trained at each learning rate; on a page, which waits, these are fewer.
-On the phone book, 300 steps gain up to three points over 100, and 1,200 steps up to two more."""
-
-_MOST_MULTIPLY_ADDS = 2**37
-"""Approximate limit of the multiply-adds with which maps are trained for a page, forward only."""
+EXAMPLES = 256
+"""Number of training examples of each seed, the first ones, on which the map is fitted."""
 
 _MOST_NUMBERS = 2**25
 """Approximate limit of the keys and values that are in memory at the same time."""
@@ -87,12 +73,11 @@ class CannotBeTied(ValueError):
         )
 
 
-def tying_table(trained: Experiment | Result, map_steps: int = MAP_STEPS) -> pd.DataFrame:
+def tying_table(trained: Experiment | Result) -> pd.DataFrame:
     """Return the accuracies of all variants whose keys and values can be tied after training.
 
     Args:
         trained: A result, or an experiment, which is trained first.
-        map_steps: Steps to train the trained map for, at each of `MAP_RATES`.
 
     Returns:
         The `TyingResult.table` of the variants, one below the other. All held-out examples count.
@@ -108,8 +93,7 @@ def tying_table(trained: Experiment | Result, map_steps: int = MAP_STEPS) -> pd.
     for index, variant in enumerate(experiment.sharing):
         runs = result.parameters[index * n_seeds : (index + 1) * n_seeds]
         try:
-            tied = measure_tying(experiment, variant, runs, step, map_steps=map_steps)
-            tables.append(tied.table)
+            tables.append(measure_tying(experiment, variant, runs, step).table)
         except CannotBeTied as error:
             refusals.append(str(error))
     if not tables:
@@ -124,7 +108,6 @@ def measure_tying(
     parameters: Sequence[Parameters],
     step: int,
     most_examples: int | None = None,
-    map_steps: int = MAP_STEPS,
 ) -> TyingResult:
     """Return the accuracies of a trained variant after its keys and values are tied in many ways.
 
@@ -134,32 +117,23 @@ def measure_tying(
         parameters: Parameters of the variant's runs, one for each seed of the experiment.
         step: Training step of these parameters.
         most_examples: Most held-out examples of each seed to measure on. None: all.
-        map_steps: Steps to train the trained map for, at each of `MAP_RATES`.
 
     Raises:
         CannotBeTied: If its keys and values cannot be tied in this way; says why.
     """
     model_class = _model_class(experiment, variant)
     model = model_of(experiment, variant, parameters, step, model_class)
-    tied = _tied_to_key(experiment, variant, step, model, parameters)
+    tied = tied_to_key(experiment, variant, step, model, parameters)
     task = experiment.task_at(step)
     drawn = held_out_examples(experiment, experiment.seeds, model.device, task)
     examples = drawn.tokens[:, :most_examples], drawn.labels[:, :most_examples]
     sizes = model.wirings[variant].sizes
-    repairs = repairs_for(sizes.d_v)
-    fitted = [repair for repair in repairs if repair.kind != "trained"]
-    maps, cka = _fitted(model, variant, experiment, step, fitted)
-    copies = ([own] * len(MAP_RATES) for own in parameters)
-    by_seed = (_tied_to_key(experiment, variant, step, model, runs) for runs in copies)
-    trained = trained_maps(by_seed, maps[0], experiment, task, map_steps)
-    maps.insert([repair.kind for repair in repairs].index("trained"), trained)
+    maps, cka = _fitted(model, variant, experiment, step)
     finite = np.array([all(np.isfinite(v).all() for v in run.values()) for run in parameters])
-    arrays = {
-        "before": accuracy_of(model, *examples),
-        "mixed": _mixed(model, variant, tied, examples),
-        "repaired": _repaired(tied, maps, examples),
-        "cka": cka,
-    }
+    arrays = {"before": accuracy_of(model, *examples)}
+    arrays["mixed"] = _mixed(model, variant, tied, examples)
+    take_up(tied, torch.from_numpy(maps))
+    arrays |= {"fitted": accuracy_of(tied, *examples), "cka": cka}
     for values in arrays.values():
         values[~finite] = np.nan
     return TyingResult(
@@ -169,9 +143,8 @@ def measure_tying(
         step,
         task.chance,
         examples[1].shape[1],
+        sizes.d_v,
         sizes.d_model,
-        map_steps,
-        repairs,
         **arrays,
     )
 
@@ -203,8 +176,7 @@ def inspect_tying(
         parameters = parameters[:MOST_SEEDS]
         entry: dict[str, Any] = {"variant": variant.value, "refusal": ""}
         try:
-            n_steps = map_steps_for(experiment, variant, len(parameters))
-            result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES, n_steps)
+            result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES)
             entry |= {"result": result.header}
             fixed |= {f"{index}.{name}": array for name, array in result.arrays.items()}
         except CannotBeTied as error:
@@ -212,13 +184,6 @@ def inspect_tying(
         entries.append(entry)
     header = {**header_of(last, inspection), "tying": entries}
     return InspectionResult(header, with_measures(last), fixed)
-
-
-def map_steps_for(experiment: Experiment, variant: Variant, n_seeds: int) -> int:
-    """Return the steps for which a page can wait while the maps of these seeds are trained."""
-    per_token = experiment.costs(variant).multiply_adds * experiment.task.n_ctx
-    per_step = per_token * experiment.training.batch_size * n_seeds * len(MAP_RATES)
-    return min(PAGE_MAP_STEPS, _MOST_MULTIPLY_ADDS // per_step)
 
 
 def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:
@@ -231,7 +196,7 @@ def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:
     return Model
 
 
-def _tied_to_key(
+def tied_to_key(
     experiment: Experiment,
     variant: Variant,
     step: int,
@@ -291,45 +256,76 @@ def _mixed(
     return np.stack(accuracies, 1)
 
 
-def _repaired(
-    tied: Model, maps: list[Float64[np.ndarray, "s l g d d"]], examples: TokensAndLabels
-) -> Float64[np.ndarray, "s p"]:
-    """Return the accuracy of the model that keeps W_K, with each of the maps taken up by W_O.
+def training_tokens(experiment: Experiment, task: Task) -> Int64[Tensor, "s b n fields"]:
+    """Return the first examples of a task that each seed is trained on."""
+    of_seeds = list[Tensor]()
+    for seed in experiment.seeds:  # one at a time, because training sets may be large
+        data = TrainingData(experiment, [seed], torch.device("cpu"), task)
+        batches = [data.next()[0]]
+        while sum(batch.shape[1] for batch in batches) < EXAMPLES:
+            batches.append(data.next()[0])
+        of_seeds.append(torch.cat(batches, 1)[:, :EXAMPLES])
+        pause()
+    return torch.cat(of_seeds)
+
+
+def absorbed(
+    output: Float[Tensor, "s hd m"], maps: Float64[Tensor, "s g d d"]
+) -> Float[Tensor, "s hd m"]:
+    """Return the output matrix that has taken up maps of the values: each head's rows are M W_O.
 
     Args:
-        tied: The tied models of all seeds.
-        maps: Maps of every layer and key-value head, for each repair.
-        examples: Held-out examples of all seeds.
+        output: W_O with the rows of all heads, one head below the other.
+        maps: Map of every key-value head, which adjacent heads may share.
     """
-    outputs, accuracies = Outputs(tied), []
-    for of_repair in maps:
-        outputs.take_up(torch.from_numpy(of_repair))
-        accuracies.append(accuracy_of(tied, *examples))
-    return np.stack(accuracies, 1)
+    d_head = maps.shape[-1]
+    by_head = output.double().unflatten(1, (-1, d_head))  # (s, h, d, m)
+    of_heads = maps.repeat_interleave(by_head.shape[1] // maps.shape[1], 1)
+    new: Tensor = (of_heads @ by_head).flatten(1, 2).to(output.dtype)
+    return new
+
+
+def take_up(tied: Model, maps: Float64[Tensor, "s l g d d"]) -> list[Float32[Tensor, "s hd m"]]:
+    """Multiply W_O of every layer of tied models by maps of the values, and return the products."""
+    (wiring,) = tied.wirings.values()
+    weights = tied.transformer(tied.variants[0]).weights
+    products = []
+    for layer in range(len(tied.layer_specs)):
+        weight = weights[wiring.names(layer)["W_O"]]
+        products.append(absorbed(weight.clone(), maps[:, layer]))
+        with torch.no_grad():
+            weight.copy_(products[-1])
+    return products
 
 
 def _fitted(
-    model: Model, variant: Variant, experiment: Experiment, step: int, repairs: Sequence[Repair]
-) -> tuple[list[Float64[np.ndarray, "s l g d d"]], Float64[np.ndarray, "s l g"]]:
-    """Return the maps of every repair, and the CKA of keys and values, on training examples."""
+    model: Model, variant: Variant, experiment: Experiment, step: int
+) -> tuple[Float64[np.ndarray, "s l g d d"], Float64[np.ndarray, "s l g"]]:
+    """Return the fitted maps, and the CKA of keys and values, on training examples."""
+    maps, alignments = [], []
+    for _, layers in keys_and_values(model, variant, experiment, step):
+        alignments.append(np.stack([linear_cka(*layer) for layer in layers], 1))
+        maps.append(np.stack([linear_map(*np.nan_to_num(layer)) for layer in layers], 1))
+    return np.concatenate(maps), np.concatenate(alignments)
+
+
+def keys_and_values(
+    model: Model, variant: Variant, experiment: Experiment, step: int
+) -> Iterator[tuple[list[int], list[Float32[np.ndarray, "2 s g t d"]]]]:
+    """Yield some of the seeds, and keys and values of their training examples in every layer.
+
+    Raises:
+        CannotBeTied: If a rule of the variant changes values afterwards.
+    """
     tokens = training_tokens(experiment, experiment.task_at(step))
     weights = model.transformer(variant).weights
     n_numbers = (
         2 * model.wirings[variant].n_inner * len(model.layer_specs) * tokens[0, ..., 0].numel()
     )
-    maps, alignments = [], []
     for seeds in torch.arange(len(tokens)).split(max(1, _MOST_NUMBERS // n_numbers)):
         of_seeds = {name: weight[seeds] for name, weight in weights.items()}
-        layers = _keys_and_values(model.transformer(variant, of_seeds), variant, tokens[seeds])
-        alignments.append(np.stack([linear_cka(*layer) for layer in layers], 1))
         names = [experiment.seeds[int(seed)] for seed in seeds]
-        of_layers = [
-            fitted_maps(repairs, np.nan_to_num(layer), names, number)
-            for number, layer in enumerate(layers)
-        ]
-        maps.append([np.stack(of_repair, 1) for of_repair in zip(*of_layers, strict=True)])
-    joined = [np.concatenate(of_repair) for of_repair in zip(*maps, strict=True)]
-    return joined, np.concatenate(alignments)
+        yield names, _keys_and_values(model.transformer(variant, of_seeds), variant, tokens[seeds])
 
 
 def _keys_and_values(

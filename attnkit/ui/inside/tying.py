@@ -1,4 +1,4 @@
-"""Mixtures of W_K and W_V in a trained model, and maps that repair W_K, on the page Surgery."""
+"""Mixtures of W_K and W_V in a trained model, and the map that repairs W_K, on the page Surgery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.tying import ALPHAS, MAP_RATES, TyingResult
+from attnkit.analysis.tying import ALPHAS, TyingResult
 from attnkit.figures.tying import (
     mixture_label,
     mixture_text,
@@ -16,7 +16,6 @@ from attnkit.figures.tying import (
     tying_csv,
     tying_results,
 )
-from attnkit.foundation.words import counted, listed
 from attnkit.service.jobs import Job
 from attnkit.ui import components
 from attnkit.ui.inside.inspected_run import InspectedRun, choose, remembered, result_of
@@ -30,7 +29,7 @@ _NO_ANSWER = "tying_no_answer"
 
 
 def mixtures_area(subject: InspectedRun) -> None:
-    """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the repairs.
+    """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the map.
 
     The training process computes them once, when the run has ended; moving the slider only moves
     the mark.
@@ -71,7 +70,7 @@ def _measured(subject: InspectedRun, film: Job | None) -> bytes | str | None:
 
 
 def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
-    """Draw one variant's mixtures and repairs, with what they show in words."""
+    """Draw one variant's mixtures and map, with what they show in words."""
     with st.container(key="tying_finding"):
         st.markdown(f"**{plain(result.mixture_finding)}**")
     if result.has_diverged:
@@ -117,14 +116,10 @@ def _method(result: TyingResult) -> str:
     runs = f"Seed {first}, {examples}"
     if others:
         runs = f"Mean of {1 + len(others)} seeds, with 95% intervals, {examples} each"
-    rates = listed([f"{rate:g}" for rate in MAP_RATES], "or")
     best = "; best: not shown to be more than one point below the highest mean" * bool(others)
     return (
         f"{runs}, after step {result.step}{best}. The fitted map is the least-squares map from the "
-        "keys to the values of training examples, for each head by itself. The trained map begins "
-        f"there and takes {counted(result.map_steps, 'step')} on the loss with all else frozen, at "
-        f"a learning rate of {rates}, whichever has the lowest training loss. If the model had "
-        "not learnt all it could, this also trains it further. All maps become part of W_O, so "
-        "they cost no parameters and no cache. CKA of keys and values: "
+        "keys to the values of training examples, for each head by itself. It becomes part of W_O, "
+        "so it costs no parameters and no cache. CKA of keys and values: "
         f"{result.mean_cka:.2f}."
     )
