@@ -130,10 +130,11 @@ def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
         return (line.split("\t") for line in rows.split("\n") if line.strip())
     if hasattr(rows, "itertuples"):  # a data frame, whose index may be its key
         is_numbered = type(rows.index).__name__ == "RangeIndex"
-        tuples: list[Sequence[Any]] = list(rows.itertuples(index=not is_numbered, name=None))
-        return tuples
+        tuples: Iterable[Sequence[Any]] = rows.itertuples(index=not is_numbered, name=None)
+        return list(tuples)
     if isinstance(rows, Mapping) or hasattr(rows, "to_frame"):  # also a series
-        return iter(rows.items())
+        items: Iterable[Sequence[Any]] = rows.items()
+        return items
     if not isinstance(rows, Sequence):
         allowed = mark("a list of rows, a dictionary or a data frame")
         raise wrong_data(type(rows).__name__, allowed)
