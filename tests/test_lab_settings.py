@@ -82,9 +82,9 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
 def test_a_broken_link_names_its_fields_once_and_takes_their_defaults():
     """All other fields are kept, and values of a link are no markup: they add no text or links."""
     wrong = "[free](https://example.org) **now** :red[x] <b>"
-    tab = visit(v="1", steps=wrong, stepz="3", sharing="Q=K,Q-K=V", d_mlp="8")
+    tab = visit(v="1", steps=wrong, stepz="3", sharing="Q=K,Q-K=W", d_mlp="8")
     (warning,) = tab.warning
-    for named in ("steps: got '[free]", "stepz: got '3'", "sharing: got 'Q-K=V'"):
+    for named in ("steps: got '[free]", "stepz: got '3'", "sharing: got 'Q-K=W'"):
         assert named in plain_text(warning).replace("\u2060", "")
     assert not re.search(r"(?<!\\)[\[\]*<>]", warning.value)
     assert experiment_of(tab) == from_params(tab.query_params) == Experiment(sharing="Q=K", d_mlp=8)
