@@ -51,6 +51,7 @@ class OwnData(Task):
     """A task on data of one's own, which are its setting `data`."""
 
     family: ClassVar[str] = "Text"
+    n_columns: ClassVar[int] = 0
 
     data: str = dial("", mark("Data"), mark("The data of one's own, as text."))
 

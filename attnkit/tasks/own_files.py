@@ -27,13 +27,16 @@ from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.foundation.words import listed
-from attnkit.tasks.own_data import OWN_TASKS, wrong_data
+from attnkit.tasks.own_data import OWN_TASKS, OwnData, wrong_data
 from attnkit.tasks.own_text import Text
-from attnkit.tasks.table import ROLES, Table, kind_of
 from attnkit.tasks.table_rows import table_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Translators: headings of the columns of a table; a key is what is asked for, a value the answer.
+ROLES = {2: (mark("key"), mark("value")), 3: (mark("who"), mark("relation"), mark("whom"))}
+"""What the columns of a table of pairs and of a table of relations are."""
 
 HEADING_WORDS = frozenset(
     "answer antwort begriff boss capital category chef city clave country definition english "
@@ -166,9 +169,8 @@ def read_data(content: bytes, ending: str, choices: Choices = Choices()) -> Read
     opened = open_table(content, ending, choices)
     guesses |= opened.guesses
     taken = _taken(opened.cells, opened.separator, choices, guesses)
-    kind = kind_of(len(taken))
-    text = table_text(_filled(opened.cells[list(taken)], choices), kind.n_columns)
-    return Reading(kind.name, text, guesses, taken)
+    text = table_text(_filled(opened.cells[list(taken)], choices), len(taken))
+    return Reading(kinds()[len(taken)].name, text, guesses, taken)
 
 
 def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Opened:
@@ -203,6 +205,12 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     names = [name or numbered[i] for i, name in enumerate(first)] if heading else numbered
     cells = rows.iloc[1:] if heading else rows
     return Opened(_under(cells, names), heading, sheet.separator, guesses)
+
+
+def kinds() -> dict[int, type[OwnData]]:
+    """Return number of columns → the task on tables with so many."""
+    tasks = (task for task in OWN_TASKS.values() if issubclass(task, OwnData))
+    return {task.n_columns: task for task in tasks if task.n_columns}
 
 
 def _tell_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> None:
@@ -271,7 +279,7 @@ def _taken(
 ) -> tuple[str, ...]:
     """Return the names of the columns that are taken, in the order of their roles."""
     names = list(cells.columns)
-    wanted = next((t.n_columns for t in _tables() if t.name == choices.kind), 0)
+    wanted = next((n for n, task in kinds().items() if task.name == choices.kind), 0)
     if choices.columns:
         unknown = [name for name in choices.columns if name not in names]
         if unknown:
@@ -315,10 +323,6 @@ def _taken(
             )
         )
     return tuple(taken)
-
-
-def _tables() -> list[type[Table]]:
-    return [task for task in OWN_TASKS.values() if issubclass(task, Table)]
 
 
 def _several(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial
 from attnkit.foundation.words import listed
 from attnkit.tasks.base import NOTHING, Examples, Label
-from attnkit.tasks.own_data import OWN_TASKS, OwnData
+from attnkit.tasks.own_data import OwnData
+from attnkit.tasks.own_files import Choices, kinds, read_file
 from attnkit.tasks.table_rows import (
     LONGEST_SHOWN,
     Rows,
@@ -39,10 +40,6 @@ _MOST_NUMBERS = 2**16
 """Largest number of positions of the examples that are made at once."""
 
 BLANK = "?"
-
-# Translators: headings of the columns of a table; a key is what is asked for, a value the answer.
-ROLES = {2: (mark("key"), mark("value")), 3: (mark("who"), mark("relation"), mark("whom"))}
-"""What the columns of a table of pairs and of a table of relations are."""
 
 Learn = Literal["in_context", "by_heart"]
 
@@ -70,8 +67,6 @@ class Table(OwnData):
         InvalidExperiment: If the rows cannot be used; the message names the row.
     """
 
-    n_columns: ClassVar[int] = 0
-
     learn: Learn = dial(
         "in_context",
         mark("Learn"),
@@ -87,7 +82,7 @@ class Table(OwnData):
             return super().__new__(cls)
         given = settings.get("data", "") if rows is None else rows
         n_columns = len(next(iter(rows_in(given)), ()))
-        return super().__new__(kind_of(n_columns))  # type: ignore[return-value]
+        return super().__new__(kinds().get(n_columns, kinds()[2]))  # type: ignore[return-value]
 
     def __init__(self, rows: Any = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if rows is None else rows
@@ -122,8 +117,6 @@ class Table(OwnData):
             BadDocument: If it is no table, or if its columns must be chosen.
             InvalidExperiment: If its rows cannot be used.
         """
-        from attnkit.tasks.own_files import Choices, read_file
-
         empty: Literal["refuse", "leave out"] = "leave out" if leave_out_empty else "refuse"
         kind = getattr(cls, "name", "")
         choices = Choices(kind, tuple(columns), heading, empty, encoding=encoding)
@@ -281,12 +274,6 @@ class Table(OwnData):
 def on_axis(name: str) -> str:
     """Return a name, cut to `LONGEST_SHOWN` characters."""
     return name if len(name) <= LONGEST_SHOWN else name[: LONGEST_SHOWN - 1].rstrip() + "…"
-
-
-def kind_of(n_columns: int) -> type[Table]:
-    """Return the task on tables of so many columns, that of two for any other number."""
-    kinds = {kind.n_columns: kind for kind in OWN_TASKS.values() if issubclass(kind, Table)}
-    return kinds.get(n_columns, kinds[2])
 
 
 @lru_cache(8)

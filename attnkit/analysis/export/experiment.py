@@ -17,7 +17,7 @@ from attnkit.analysis.export.source import WIDTH
 from attnkit.analysis.export.weights import module_weights
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
 from attnkit.tasks import OwnData, Text
-from attnkit.tasks.table import ROLES
+from attnkit.tasks.own_files import ROLES
 from attnkit.variants import Variant
 from attnkit.variants.module import GIVEN
 

@@ -18,9 +18,8 @@ from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS
 from attnkit.tasks.own_data import wrong_data
 from attnkit.tasks.own_examples import EXAMPLES
-from attnkit.tasks.own_files import Choices, Opened, Reading, open_table, read_data
+from attnkit.tasks.own_files import ROLES, Choices, Opened, Reading, open_table, read_data
 from attnkit.tasks.own_text import FEWEST_CHARACTERS, Text
-from attnkit.tasks.table import ROLES
 from attnkit.ui.lab.controls import labels_of
 
 PASTE, TYPE, UPLOAD = mark("Paste"), mark("Type into a table"), mark("Upload a file")
