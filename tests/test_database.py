@@ -313,7 +313,7 @@ class WithoutSharedMemory(sqlite3.Connection):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_results_are_kept_where_no_log_can_be(fails, tmp_path, open_store, monkeypatch):
-    """Where SQLite cannot share one, or several machines share the file; nobody is kept out."""
+    """The store opens where SQLite cannot share its file, or where several machines share it."""
     put(open_store(tmp_path / "here"), 1, 2)
     assert (tmp_path / "here" / f"{FILE}-wal").stat().st_size  # which nobody has finished
     moved = shutil.copytree(tmp_path / "here", tmp_path / "moved")

@@ -240,7 +240,7 @@ class Slow(Guarded):
 
 
 def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_once(monkeypatch):
-    """What does not pass and signs of life never wait; nothing is drawn for who has left."""
+    """Signs of life and refused messages never wait; pages of visitors who left are not drawn."""
 
     async def visit():
         slow, alive = Slow(monkeypatch), [message(app_heartbeat=True)] * 50

@@ -251,7 +251,7 @@ def written(frame, rows, usual, source):
 
 
 def test_a_table_is_read_rightly_however_it_was_written(seed, tmp_path):
-    """Whatever separator, encoding, heading, index and kind of file; each guess is told."""
+    """Separator, encoding, heading, index and kind of file are drawn; each guess is told."""
     source = random.Random(seed)
     for number in range(times(60)):
         usual = source.choice([*WORDS])

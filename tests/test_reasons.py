@@ -371,7 +371,7 @@ def test_the_clearest_kind_comes_first_then_the_first_column_or_the_lowest_curve
 
 
 def test_shipped_examples_and_first_steps_have_reasons_in_few_words():
-    """Whatever is not known yet."""
+    """A sentence has few words, also of a run that has only begun."""
     trainings = [Training(tiny(kind, n_seeds=1), "cpu") for kind in KINDS]
     for snapshot in (*map(load_example, TASKS), *(one.snapshot() for one in trainings)):
         experiment = snapshot.experiment

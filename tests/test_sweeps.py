@@ -408,7 +408,7 @@ def service(monkeypatch):
 
 
 def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(service, monkeypatch):
-    """What it suggests can run for every task and axis. Shipped sweeps are complete and small."""
+    """The form suggests sweeps that can run. Shipped sweeps are complete and small."""
     for text, values in {
         "2, 4, 8": [2, 4, 8],
         "2 … 16": [2, 4, 8, 16],

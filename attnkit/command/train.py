@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from attnkit.training.results import Result
 
 
-_CHANGED_BY = {
-    "heading": "--heading",
-    "columns": "--columns",
-    "encoding": "--encoding",
-    "separator": "--separator",
-}
-"""Field of `Choices` → the option that sets it."""
-
 _READ_BY = ("columns", "heading", "leave_out_empty", "separator", "encoding")
 """Arguments that say how the file of --data is read."""
 
@@ -264,7 +256,7 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
     except (OSError, BadDocument) as error:
         raise BadInput(f"{got}, but {reason_of(error)}") from None
     for name, guess in reading.guesses.items():
-        say(f"{guess} ({_CHANGED_BY[name]} changes this.)")
+        say(f"{guess} (--{name} changes this.)")
     say(reading.in_words())
     task, data = reading.task, reading.data
     linked = str(params.get("data", ""))

@@ -144,7 +144,7 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
     Raises:
         BadDocument: If no encoding fits, or if the text has a null character.
     """
-    found = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "")
+    found = next((name for sign, name in _MARKS.items() if content.startswith(sign)), "")
     encoding = encoding or found or ("utf_8" if _is_in_utf_8(content) else _likeliest(content))
     try:
         text = content.decode(encoding).removeprefix("\ufeff")

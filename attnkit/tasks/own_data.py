@@ -48,7 +48,11 @@ def register_own(task: type[_Own]) -> type[_Own]:
 
 
 class OwnData(Task):
-    """A task on data of one's own, which are its setting `data`."""
+    """A task on data of one's own, which are its setting `data`.
+
+    Attributes:
+        n_columns: Number of columns of a table; 0 for a text.
+    """
 
     family: ClassVar[str] = "Text"
     n_columns: ClassVar[int] = 0

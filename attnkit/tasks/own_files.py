@@ -147,13 +147,16 @@ def read_file(path: str | Path, choices: Choices = Choices()) -> Reading:
     return read_data(content_within_limits(path), ending_of(path), choices)
 
 
-def read_data(content: bytes, ending: str, choices: Choices = Choices()) -> Reading:
+def read_data(
+    content: bytes, ending: str, choices: Choices = Choices(), opened: Opened | None = None
+) -> Reading:
     """Return the data in the content of a file.
 
     Args:
         content: Content of the file.
         ending: Ending of its name, as `ending_of` returns it.
         choices: How it is read.
+        opened: The table that `open_table` has opened with these choices, if it has.
 
     Raises:
         BadDocument: If it is neither a table nor a text, or if its columns must be chosen.
@@ -166,7 +169,7 @@ def read_data(content: bytes, ending: str, choices: Choices = Choices()) -> Read
         text, encoding = decoded(content, choices.encoding)
         _tell_encoding(guesses, encoding, choices)
         return Reading(Text.name, Text.text_form(text), guesses)
-    opened = open_table(content, ending, choices)
+    opened = opened or open_table(content, ending, choices)
     guesses |= opened.guesses
     taken = _taken(opened.cells, opened.separator, choices, guesses)
     text = table_text(_filled(opened.cells[list(taken)], choices), len(taken))

@@ -249,10 +249,13 @@ class ModuleLayers(ModuleFacts):
 
     def _makes_parameters_later(self) -> bool:
         """Return whether a module has its parameters only after a first call of its forward."""
+        import torch
+
         module = self._make(0, seed=0)
         before = {name for name, _ in module.named_parameters()}
         is_lazy = any(hasattr(one, "materialize") for one in module.parameters())
-        with suppress(Exception):  # the trial says what is wrong with it
+        # The trial says what is wrong with it; a forward may draw, too.
+        with suppress(Exception), DRAWING, torch.random.fork_rng(devices=[]):
             self._call(module, 0)
         return is_lazy or before != {name for name, _ in module.named_parameters()}
 

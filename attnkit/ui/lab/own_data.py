@@ -29,7 +29,7 @@ from attnkit.service.server import server_settings
 from attnkit.tasks import OwnData, Table
 from attnkit.tasks.own_data import own_notes
 from attnkit.tasks.own_examples import EXAMPLES
-from attnkit.tasks.own_files import N_PREVIEWED, Choices
+from attnkit.tasks.own_files import N_PREVIEWED, Choices, Opened
 from attnkit.tasks.own_text import FEWEST_CHARACTERS
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.own_data_draft import (
@@ -193,8 +193,9 @@ def _fields(lab: Lab, draft: Draft) -> None:
             width=290,
             **bound(draft.choices, "kind", "own_kind", partial(_choose, draft, "kind")),
         )
-        _columns(draft)
-    problem = _reading(draft)
+        opened = draft.opened()
+        _columns(draft, opened)
+    problem = _reading(draft, opened)
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
         if st.button(tr("Use these data"), type="primary", key="use_own_data"):
@@ -226,9 +227,9 @@ def _request(draft: Draft) -> None:
     st.rerun()
 
 
-def _columns(draft: Draft) -> None:
+def _columns(draft: Draft, opened: Opened | None) -> None:
     """Draw the choices of how data are read, each with what was guessed."""
-    opened, choices = draft.opened(), draft.choices
+    choices = draft.choices
 
     def bind(name: str, value: Any, key: str = "") -> dict[str, Any]:
         take = partial(_choose, draft, name)
@@ -344,19 +345,18 @@ def _upload(draft: Draft) -> None:
             _take(draft, file=taken)
 
 
-def _reading(draft: Draft) -> str:
+def _reading(draft: Draft, opened: Opened | None) -> str:
     """Say how the data are read; return what is wrong with them, or nothing."""
     if not draft.source[1].strip():
         return ""
     message, roles = "", dict[str, str]()
     try:
-        reading = draft.read()
+        reading = draft.read(opened)
     except (BadDocument, InvalidExperiment) as error:
         message = in_words(error)
     else:
         roles = reading.roles
         st.caption(plain(" ".join((reading.in_words(), *reading.guesses.values()))))
-    opened = draft.opened()
     if opened is not None and draft.way != TYPE:
         rows = opened.cells.head(N_PREVIEWED).fillna("").astype(str)
         titles = [f"{roles[name]}: {name}" if name in roles else name for name in rows.columns]

@@ -102,15 +102,19 @@ class Draft:
     def opened(self) -> Opened | None:
         """Return the table with the names of its columns; None if it is none."""
         ending, content = self.source
-        if ending == TEXT or self.choices.kind == Text.name:
+        is_too_large = len(content) > server_settings().max_data_bytes
+        if ending == TEXT or self.choices.kind == Text.name or is_too_large:
             return None
         try:
             return open_table(content, ending, self.choices)
         except BadDocument:
             return None
 
-    def read(self) -> Reading:
+    def read(self, opened: Opened | None = None) -> Reading:
         """Return the data as they are read.
+
+        Args:
+            opened: What `opened` has returned, if it was called.
 
         Raises:
             BadDocument: If they are neither a table nor a text, or if columns must be chosen.
@@ -123,7 +127,7 @@ class Draft:
             raise wrong_data(got, mark("at most {most:,} bytes on this copy", most=most))
         if not content.strip():
             raise wrong_data("", mark("a table or a text"))
-        return read_data(content, ending, self.choices)
+        return read_data(content, ending, self.choices, opened)
 
 
 def draft_of_session() -> Draft:
