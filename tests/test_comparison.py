@@ -276,6 +276,13 @@ def test_a_finding_on_losses_says_who_is_below_the_simple_model():
     assert better.endswith(f"{simple} QKV {told[0]}")
     assert worse.startswith("Not clearly")
     assert worse.endswith(f"{simple} Q=K {told[1]}, K=V {told[2]}.")
+    courses = to_beat + np.array([[4, 3, 2, 1], [2, 1, 3, 3], [1, 1, 1, 1], [4, 3, 1, -1]])
+    experiment = tiny("language", sharing=NAMES[:4], n_seeds=1)
+    snapshot = finished(experiment, np.zeros((4, 4, 1)), courses.T[..., None])
+    advice = summary.finding(snapshot).partition("held-out text")[2]
+    assert f": Q=K ({snapshot.eval_steps[1]:,})." in advice
+    assert advice.endswith("The loss still falls: QKV. More steps help.")
+    assert "More steps" not in summary.finding(replace(snapshot, status="running"))
     loss, lost = np.full((2, 5), NAN), np.full((3, 5), NAN)
     loss[0] = to_beat - 0.5
     assert summary.finding(ended("language", loss=loss)).endswith(f"{simple} Q=K diverged.")

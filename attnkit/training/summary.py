@@ -230,11 +230,46 @@ def _finding_on_loss(snapshot: Snapshot, loss_to_beat: float) -> str:
             text = f"{text} {limits}"
         sides[variant in below].append(text)
     model = tr(snapshot.experiment.task.simple_model)
-    return " ".join(
+    sentences = [
         tr(_BELOW[side], model=model, loss=loss_to_beat, variants=", ".join(names))
         for side, names in sides.items()
         if names
-    )
+    ]
+    return " ".join([*sentences, *_advice_on_loss(snapshot, below)])
+
+
+LOSS_STEP = 0.01
+"""Change of a mean loss in nats that is worth an advice."""
+
+
+def _advice_on_loss(snapshot: Snapshot, below: Sequence[Variant]) -> list[str]:
+    """Return what helps the variants that are not below a simple model when training has ended."""
+    if snapshot.status == "running" or len(snapshot.eval_steps) < 4:
+        return []
+    curves = mean_interval(np.moveaxis(snapshot.per_sharing(snapshot.curve("loss")), 1, 0)).mean
+    rising, falling = [], []
+    for variant, curve in zip(snapshot.experiment.sharing, curves, strict=True):
+        if variant in below:
+            continue
+        if curve[-1] - curve.min() > LOSS_STEP:
+            rising.append((title_of(variant), int(snapshot.eval_steps[curve.argmin()])))
+        elif curve[-len(curve) // 4 - 1] - curve[-1] > LOSS_STEP:
+            falling.append(title_of(variant))
+    advice = []
+    if rising:
+        names = ", ".join(f"{name} ({step:,})" for name, step in rising)
+        advice.append(tr(_RISING, variants=names))
+    if falling:
+        advice.append(tr(_FALLING, variants=", ".join(falling)))
+    return advice
+
+
+# Translators: {variants} are names with numbers of steps, for example "QKV (350), Q=K (420)".
+_RISING = mark(
+    "The loss on held-out text was lowest after fewer steps and has risen since: {variants}. A "
+    "longer text helps, or fewer steps."
+)
+_FALLING = mark("The loss still falls: {variants}. More steps help.")
 
 
 _BELOW = {
