@@ -81,3 +81,7 @@ __all__ = [
 
 
 __getattr__ = import_on_use(__name__, _SUBPACKAGES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
+from attnkit.experiment.costs import TOLERANCE, Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.experiment.longer_test import check_longer_test
 from attnkit.experiment.memory import check_memory
@@ -25,7 +25,7 @@ from attnkit.experiment.problems import problem_of, unknown
 from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.documents import BadDocument, parse_json
-from attnkit.foundation.language import mark
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
@@ -39,6 +39,7 @@ from attnkit.foundation.settings import (
 )
 from attnkit.tasks import TASKS, Task, data_in_link, is_task, task_named
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
+from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.size import Size
 from attnkit.variants.tying import tie_share
@@ -229,6 +230,23 @@ class Experiment(_Runs, Displayed):
             allowed = "the variants of this experiment"
             raise ValueError(f"variant: got {str(variant)!r}, allowed {allowed}")
         return adjusted
+
+    @property
+    def unequal_costs(self) -> str:
+        """Sentences on the variants whose costs no width makes equal; empty if all are equal."""
+        differences = {v: self.adjusted(v).difference for v in self.sharing}
+        unequal = {v: one for v, one in differences.items() if abs(one) > TOLERANCE}
+        if not unequal:
+            return ""
+        names = ", ".join(f"{title_of(v)} ({one:+.0%})" for v, one in unequal.items())
+        sentence = tr(
+            "No width makes the costs of these variants equal to the highest: {names}.",
+            names=names.replace("-", "−"),
+        )
+        if any("module" in variant.given for variant in unequal):
+            advice = tr("The class of a module needs an argument d_head, whose value can change.")
+            sentence = f"{sentence} {advice}"
+        return sentence
 
     def tie_step(self, variant: str) -> int:
         """Return the step at which a variant is tied; 0 if it is not tied during training.

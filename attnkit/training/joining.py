@@ -100,7 +100,9 @@ def join_results(experiment: Experiment, parts: Sequence[Result]) -> Result:
     return Result(snapshot, [by_run[run] for run in experiment.runs])
 
 
-def join_films(experiment: Experiment, films: Sequence[Film]) -> Film:
+def join_films(
+    experiment: Experiment, films: Sequence[Film], recorded: Sequence[Variant] = ()
+) -> Film:
     """Return the film of an experiment whose variants were filmed separately.
 
     Its frames are those of the steps that all these films have.
@@ -108,11 +110,12 @@ def join_films(experiment: Experiment, films: Sequence[Film]) -> Film:
     Args:
         experiment: The experiment of the joined film, with the filmed seed only.
         films: One film for every variant of the experiment, in its order.
+        recorded: The variants' names in the films; empty if they are those of the experiment.
     """
     by_step = [{frame.step: frame for frame in film.frames} for film in films]
     indices = [
         film.experiment.sharing.index(variant)
-        for variant, film in zip(experiment.sharing, films, strict=True)
+        for variant, film in zip(recorded or experiment.sharing, films, strict=True)
     ]
     joined = [
         _join_frames([frames[step] for frames in by_step], indices, experiment.n_heads)

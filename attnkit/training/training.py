@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
@@ -221,6 +222,8 @@ def train(experiment: Experiment, device: str = "auto", progress: Progress = Non
     """
     display = display_for(progress)
     training = Training(experiment, device)
+    if experiment.unequal_costs:
+        warnings.warn(f"equal: {experiment.unequal_costs}", stacklevel=2)
     stride = max(experiment.training.steps // 50, 20)
     may_fail = any("module" in variant.given for variant in experiment.sharing)
     before: Result | None = None

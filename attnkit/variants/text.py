@@ -174,7 +174,12 @@ def read_variants(value: object) -> tuple[Variant, ...]:
         items = value.split(",")
     elif isinstance(value, Iterable):
         items = value
-    texts = [item if isinstance(item, str) else repr(item) for item in items]
+    texts = []
+    for item in items:
+        if isinstance(item, type):
+            name = item.__name__
+            raise InvalidVariant(name, mark("it is a class, allowed ak.variant({name})", name=name))
+        texts.append(item if isinstance(item, str) else repr(item))
     if len(texts) > MOST:
         reason = mark("there are {n}, allowed at most {most}", n=len(texts), most=MOST)
         raise InvalidVariant(texts[MOST], reason)

@@ -11,9 +11,10 @@ from attnkit.analysis.inspection.similarity import inspect_similarity
 from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
 from attnkit.analysis.inspection.tying import inspect_tying
+from attnkit.experiment import Experiment
 from attnkit.training.film import Film
 from attnkit.training.joining import join_films
-from attnkit.variants import title_of
+from attnkit.variants import Variant, title_of
 
 
 def inspect_weights(film: Film, inspection: Inspection) -> InspectionResult:
@@ -47,20 +48,34 @@ def shown_film(film: Film, view: View) -> Film:
     """Return a film without the variants that a view cannot show.
 
     Raises:
-        ValueError: If none is left, or if the others cannot be shown without them.
+        ValueError: If none is left.
     """
     experiment = film.experiment
     own = [variant for variant in experiment.sharing if "module" in variant.given]
     if not own or view in OF_MODULES:
         return film
     kept = [variant for variant in experiment.sharing if variant not in own]
-    if not kept or experiment.equal != "nothing":
+    if not kept:
         raise ValueError(
             f"film: got {title_of(own[0])}, which a PyTorch module computes, allowed variants "
             "with queries, keys and values to look at; the pattern and the scores that the "
             "module returns are in the Lab and in the snapshots of its training"
         )
-    return join_films(experiment.replace(sharing=kept), [film] * len(kept))
+    if experiment.equal == "nothing":
+        return join_films(experiment.replace(sharing=kept), [film] * len(kept))
+    names = {_with_widths(experiment, variant): variant for variant in kept}
+    others = experiment.replace(sharing=list(names), equal="nothing")
+    recorded = [names[variant] for variant in others.sharing]
+    return join_films(others, [film] * len(kept), recorded)
+
+
+def _with_widths(experiment: Experiment, variant: Variant) -> Variant:
+    """Return a variant that names the widths which make its costs equal to those of the others."""
+    adjusted, size = experiment.adjusted(variant), experiment.size
+    ranked = variant if adjusted.rank is None else variant.replacing(adjusted.rank)
+    widths = {name: getattr(adjusted.size, name) for name in ("d_head", "d_mlp")}
+    changed = [f"{name}={n}" for name, n in widths.items() if n != getattr(size, name)]
+    return Variant(" ".join([ranked, *changed]))
 
 
 def inspect(film: Film, inspection: Inspection) -> InspectionResult:

@@ -13,7 +13,6 @@ import streamlit as st
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from attnkit.analysis.custom_phone_book import is_phone_book
-from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
 from attnkit.foundation.language import tr
@@ -131,8 +130,8 @@ def draw() -> None:
     fill(explaining, explain_words)
     fill(linking, partial(share.share_form, lab, experiment is not None))
     job = lab.job
-    if experiment is not None:
-        warn_of_unequal_costs(experiment)
+    if experiment is not None and experiment.unequal_costs:
+        st.warning(plain(experiment.unequal_costs))
     own_attention.changed_files(lab)
     guess_area(lab)
     with buttons:
@@ -312,19 +311,6 @@ def full_size_button(lab: Lab) -> None:
             "that training is fast. All other settings go back to their defaults."
         ),
     )
-
-
-def warn_of_unequal_costs(experiment: Experiment) -> None:
-    """Name the variants whose costs no width makes equal to those of the others."""
-    unequal = [v for v in experiment.sharing if abs(experiment.adjusted(v).difference) > TOLERANCE]
-    if unequal:
-        names = ", ".join(title_of(variant) for variant in unequal)
-        st.warning(
-            tr(
-                "No width makes the costs of {names} equal to the others: see the board.",
-                names=plain(names),
-            )
-        )
 
 
 def tick_seconds() -> float:
