@@ -150,14 +150,14 @@ def _heatmaps(
     variants = snapshot.experiment.sharing
     titles = map(title_of, variants), colors_of(variants), notes
     drawn = [
-        map_panel(axes, of_variant, Title(name, "", color, note))
+        _map_panel(axes, of_variant, Title(name, "", color, note))
         for name, color, note, of_variant in zip(*titles, values, strict=True)
     ]
     below = 14 + _LETTER * max(map(len, axes["columns"]))
     return draw(drawn, columns=5, right=30, bottom=below, scale=scale)
 
 
-def map_panel(axes: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
+def _map_panel(axes: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
     """Return a map of one variant.
 
     Args:

@@ -7,6 +7,7 @@ readable on light and on dark backgrounds.
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.io import renderers
 
 from attnkit.claims import Claim
 from attnkit.evidence.record import Evidence, load_shipped
@@ -45,13 +47,15 @@ from attnkit.figures.revisions import plot_revisions
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.notebook.heatmaps import plot_attention, plot_scores
-from attnkit.notebook.pictures import PicturedFigure
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.portraits import Portrait
 from attnkit.realmodels.revisions import describe_training, over_training
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
+
+if renderers.default == "plotly_mimetype" and "PLOTLY_RENDERER" not in os.environ:
+    renderers.default = "plotly_mimetype+notebook"  # so that exported notebooks have figures, too
 
 THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
@@ -82,7 +86,7 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
         ValueError: If the kind, the theme or an option is not allowed.
     """
     value = value.snapshot if isinstance(value, Result) else value
-    kinds = next(_KINDS[base.__name__] for base in type(value).__mro__ if base.__name__ in _KINDS)
+    kinds = _kinds_of(value)
     kind = kind or next(iter(kinds))
     if kind not in list(kinds):
         raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, str(kind))}")
@@ -96,6 +100,16 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
             raise ValueError(f"{name}: got {_quoted(options[name])}, allowed options {allowed}")
     figure, title, reading = draw(value, **options)
     return finished(figure, title, reading, THEMES[theme or ""])
+
+
+def figures_of(value: Displayed) -> str:
+    """Return a line that says which figures a value has."""
+    calls = (f'plot("{kind}")' for kind in _kinds_of(value))
+    return f"Figures: {', '.join(calls)}."
+
+
+def _kinds_of(value: Displayed) -> dict[str, Draw]:
+    return next(_KINDS[base.__name__] for base in type(value).__mro__ if base.__name__ in _KINDS)
 
 
 def _quoted(value: Any) -> str:
@@ -125,7 +139,7 @@ def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) ->
         "legend": {**layout.get("legend", {}), **_LEGEND},
         "template": None,
     }
-    return PicturedFigure({"data": figure["data"], "layout": layout})
+    return go.Figure({"data": figure["data"], "layout": layout})
 
 
 def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
