@@ -142,31 +142,25 @@ def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) ->
     return go.Figure({"data": figure["data"], "layout": layout})
 
 
-def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
-    """Return a function that draws curves with a title, and with their legend in words."""
-
-    def drawn(snapshot: Snapshot) -> Titled:
-        figure = plot(snapshot)
-        legend = figure["layout"]["meta"]["legend"]
-        title = f"{snapshot.experiment.task.title}: {words}"
-        return figure, title, legend_in_words(legend) or "This task has neither."
-
-    return drawn
+def _curves(plot: Callable[[Snapshot], Figure], words: str, snapshot: Snapshot) -> Titled:
+    """Plot curves, with their legend in words."""
+    figure = plot(snapshot)
+    legend = figure["layout"]["meta"]["legend"]
+    title = f"{snapshot.experiment.task.title}: {words}"
+    return figure, title, legend_in_words(legend) or "This task has neither."
 
 
-def _record(plot: Callable[[Evidence], Figure | None], reading: str) -> Draw:
-    """Return a function that draws a record, or the shipped record of a claim."""
-
-    def drawn(value: Claim | Evidence) -> Titled:
-        evidence = _evidence(value)
-        figure = plot(evidence)
-        if figure is None:
-            raise ValueError(
-                "kind: got 'learning', allowed scores, differences: this claim has no long runs"
-            )
-        return figure, evidence.claim.title, reading
-
-    return drawn
+def _record(
+    plot: Callable[[Evidence], Figure | None], reading: str, value: Claim | Evidence
+) -> Titled:
+    """Plot a record, or the shipped record of a claim."""
+    evidence = _evidence(value)
+    figure = plot(evidence)
+    if figure is None:
+        raise ValueError(
+            "kind: got 'learning', allowed scores, differences: this claim has no long runs"
+        )
+    return figure, evidence.claim.title, reading
 
 
 def _evidence(value: Claim | Evidence) -> Evidence:
@@ -183,19 +177,30 @@ def _evidence(value: Claim | Evidence) -> Evidence:
     return record
 
 
-def _head(
-    plot: Callable[[Portrait, int], Figure], describe: Callable[[Portrait, int], str], words: str
-) -> Draw:
-    """Return a function that draws a head from its portrait and the width of its model."""
+def _split(head: MeasuredHead) -> Titled:
+    """Plot the symmetric and the skew part of W_Q W_Kᵀ."""
+    portrait = _portrait(head)
+    title = f"{head.in_words}: W_Q W_Kᵀ in two parts"
+    return plot_split(portrait), title, describe_split(portrait)
 
-    def drawn(head: MeasuredHead) -> Titled:
-        if head.portrait is None:
-            raise ValueError(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
-        portrait, d_model = head.portrait, int(head.row["d_model"])
-        title = f"{head.in_words}: {words}"
-        return plot(portrait, d_model), title, describe(portrait, d_model)
 
-    return drawn
+def _spectra(head: MeasuredHead) -> Titled:
+    """Plot the spectra of W_Q W_Kᵀ and of its two parts."""
+    portrait = _portrait(head)
+    return plot_spectra(portrait), f"{head.in_words}: spectra", describe_spectra(portrait)
+
+
+def _angles(head: MeasuredHead) -> Titled:
+    """Plot the angles between what Q, K and V read."""
+    portrait, d_model = _portrait(head), int(head.row["d_model"])
+    title = f"{head.in_words}: do Q, K and V read the same directions?"
+    return plot_angles(portrait, d_model), title, describe_angles(portrait, d_model)
+
+
+def _portrait(head: MeasuredHead) -> Portrait:
+    if head.portrait is None:
+        raise ValueError(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
+    return head.portrait
 
 
 def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
@@ -251,31 +256,21 @@ def _measure(field: str, name: str) -> Measure:
 
 
 _RUNS: dict[str, Draw] = {
-    "accuracy": _curves(plot_metric, "accuracy on held-out examples"),
-    "loss": _curves(partial(plot_metric, metric="loss"), "loss on held-out examples, nats"),
+    "accuracy": partial(_curves, plot_metric, "accuracy on held-out examples"),
+    "loss": partial(
+        _curves, partial(plot_metric, metric="loss"), "loss on held-out examples, nats"
+    ),
     "attention": plot_attention,
     "scores": plot_scores,
-    "asymmetry": _curves(plot_attention_measures, "symmetry of scores, direction of attention"),
+    "asymmetry": partial(
+        _curves, plot_attention_measures, "symmetry of scores, direction of attention"
+    ),
 }
 
 _CLAIMS: dict[str, Draw] = {
-    "scores": _record(plot_evidence, EVIDENCE_KEY),
-    "differences": _record(plot_differences, DIFFERENCES_KEY),
-    "learning": _record(plot_learning, LEARNING_KEY),
-}
-
-_HEADS: dict[str, Draw] = {
-    "split": _head(
-        lambda portrait, _: plot_split(portrait),
-        lambda portrait, _: describe_split(portrait),
-        "W_Q W_Kᵀ in two parts",
-    ),
-    "spectra": _head(
-        lambda portrait, _: plot_spectra(portrait),
-        lambda portrait, _: describe_spectra(portrait),
-        "spectra",
-    ),
-    "angles": _head(plot_angles, describe_angles, "do Q, K and V read the same directions?"),
+    "scores": partial(_record, plot_evidence, EVIDENCE_KEY),
+    "differences": partial(_record, plot_differences, DIFFERENCES_KEY),
+    "learning": partial(_record, plot_learning, LEARNING_KEY),
 }
 
 _KINDS: dict[str, dict[str, Draw]] = {
@@ -283,6 +278,6 @@ _KINDS: dict[str, dict[str, Draw]] = {
     "Claim": _CLAIMS,
     "Evidence": _CLAIMS,
     "Atlas": {"distribution": _distribution, "scatter": _scatter, "training": _training},
-    "MeasuredHead": _HEADS,
+    "MeasuredHead": {"split": _split, "spectra": _spectra, "angles": _angles},
 }
 """Figures by the name of a type and their own name; the first one is drawn by default."""

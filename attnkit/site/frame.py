@@ -79,6 +79,7 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-tasks p { margin: 4px 0 0; font-size: .92rem; }
 .ak-wide { overflow-x: auto; }
 .ak-plotly { min-width: 760px; }
+@media (scripting: none) { .ak-plotly { height: auto !important; } }
 .ak-answer [role=group] > style + .title { display: none; } /* the page has it already */
 footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
   font-size: .9rem; }
