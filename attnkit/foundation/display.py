@@ -1,7 +1,7 @@
 """Notebooks: the bases of types that show themselves there and draw their own figures.
 
-The drawings are in the room `notebook`, which comes last and is imported only when something is
-drawn. So this is the only place through which other rooms reach it.
+Cards and figures are in the room `notebook`, which comes last and is imported only when something
+is drawn. So this is the only place through which other rooms reach it.
 """
 
 from __future__ import annotations
