@@ -1,4 +1,4 @@
-"""What notebooks show: cards without script or server, and the figures of pages."""
+"""What notebooks show: cards without script or server, the player of films, and figures."""
 
 import dataclasses
 import re
@@ -10,8 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from filming import film_of
 from kinds import tiny
+from playwright.sync_api import expect
 from small_claims import small_claim
 from trained_runs import trained
 
@@ -29,19 +31,16 @@ from attnkit.variants import CATALOGUE
 HOSTILE = """<script>alert("1")</script>'"&<b>"""
 
 
-def read(html):
-    """Return the elements of a card after checks that hold for every static one."""
-    card = ET.fromstring(re.sub(r"<(br|img)\b([^>]*?)/?>", r"<\1\2/>", html))
+def shown(value, most=20_000):
+    """Return the visible text of a value's card, which is small and has no script and no links."""
+    html = value._repr_html_()
+    assert len(html) < most, repr(value)
     assert not re.search(r"<script|url\(|@import", html)
-    for name in (name for node in card.iter() for name in node.attrib):
-        assert not name.startswith("on")
-        assert name not in ("id", "src", "href")
-    return card
-
-
-def words(html):
-    """Return the visible text of a card."""
-    return " ".join(read(html).itertext())
+    card = ET.fromstring(re.sub(r"<(br|img)\b([^>]*?)/?>", r"<\1\2/>", html))
+    attributes = {name for node in card.iter() for name in node.attrib}
+    assert not attributes & {"id", "src", "href"}
+    assert not any(name.startswith("on") for name in attributes)
+    return " ".join(card.itertext())
 
 
 def a_head(atlas):
@@ -49,13 +48,6 @@ def a_head(atlas):
     row = atlas.table[atlas.table["head"].notna()].iloc[0]
     setting = {"folded": bool(row["folded"]), "offset": int(row["offset"])}
     return atlas.head(row["model"], row["kind"], int(row["layer"]), int(row["head"]), **setting)
-
-
-def shown(value, most=20_000):
-    """Return the visible text of a value's card, which has at most so many bytes."""
-    html = value._repr_html_()
-    assert len(html) < most, repr(value)
-    return words(html)
 
 
 def test_every_value_has_a_small_card():
@@ -96,8 +88,8 @@ def test_cards_say_what_has_no_number_yet():
     assert "nan" not in lost._repr_html_().lower().replace("nano", "")
 
 
-def test_many_variants_have_a_whole_table():
-    """The card of the plan says which diagrams are missing; figures have five panels in a row."""
+def test_many_variants_have_a_whole_table_and_five_panels_in_a_row():
+    """The card of the plan says which diagrams are missing."""
     sharing = [f"QKV d_head={width}" for width in range(1, 41)]
     many = trained(ak.Experiment(task="phonebook", sharing=sharing, n_seeds=1), 0).snapshot
     assert "first 12 of 40" in shown(many.experiment, 80_000)
@@ -134,9 +126,8 @@ def test_texts_of_users_are_escaped(monkeypatch):
     atlas = Atlas(load_atlas().table.replace({"model": {"all-MiniLM-L6-v2": HOSTILE}}))
     question = dataclasses.replace(QUESTIONS["value"], title=HOSTILE, asked=HOSTILE)
     for value in (snapshot, snapshot.experiment, claim, question, atlas, a_head(atlas)):
-        html = value._repr_html_()
-        assert HOSTILE in words(html)
-        assert '<b>"' not in html
+        assert HOSTILE in shown(value)
+        assert '<b>"' not in value._repr_html_()
     assert HOSTILE not in snapshot.plot().to_json()
 
 
@@ -222,3 +213,43 @@ def test_a_value_shows_its_card_and_its_first_figure(monkeypatch):
         value._ipython_display_()
         assert [set(output) for output in outputs] == [{"text/html", "text/plain"}]
         outputs.clear()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "style", ["background: #fff; color: #212121", "background: #111; color: #ddd"]
+)
+def test_cards_are_readable_and_load_nothing(page, requested, style):
+    """So they are light and dark, as a notebook colours its cells, and nothing is too wide."""
+    example, atlas = load_example("directed"), load_atlas()
+    values = [example, example.experiment, CLAIMS["one_matrix"], atlas, a_head(atlas)]
+    body = "<hr>".join(value._repr_html_() for value in values)
+    page.set_content(
+        f'<!doctype html><html lang="en"><title>Cards</title><body style="{style}">'
+        f"<main><h1>Cards</h1>{body}</main></body></html>"
+    )
+    for width in (1200, 640):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page).response["violations"]
+    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+    assert requested == []
+
+
+@pytest.mark.browser
+def test_a_film_plays_in_the_theme_of_its_notebook(page, requested):
+    """The text around the frame decides, whatever the system's theme is; no server is asked."""
+    html = film_of()._repr_html_()
+    light, dark = "rgb(255, 255, 255)", "rgb(14, 17, 23)"
+    for scheme, text, expected in (
+        ("light", "#212121", light),
+        ("light", "oklch(0.93 0 0)", dark),
+        ("dark", "#212121", light),
+        ("dark", "#e0e0e0", dark),
+    ):
+        page.emulate_media(color_scheme=scheme)
+        page.set_content(f'<body style="color: {text}">{html}</body>')
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("slider").first.wait_for()
+        expect(frame.locator("body")).to_have_css("background-color", expected)
+    assert [url for url in requested if not url.startswith(("data:", "about:", "blob:"))] == []

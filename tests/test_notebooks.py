@@ -91,18 +91,15 @@ AT_NIGHT = (five_questions, your_model, your_task_and_variant)
 
 
 def test_notebooks_are_stored_without_outputs():
-    """They are small, valid, and a change of one cell changes nothing else in its file."""
+    """They are valid, and a change of one cell changes nothing else in its file."""
     paths = {path.stem: path for path in FOLDER.glob("*.ipynb")}
     assert set(paths) == {check.__name__ for check in (BY_DAY, *AT_NIGHT)}
     for path in paths.values():
         notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
         nbformat.validate(notebook)
-        assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
         assert all(re.fullmatch(r"[a-z]+-\d\d", cell.id) for cell in notebook.cells)
-        assert all(cell.metadata == {} for cell in notebook.cells)
         code = code_cells(notebook)
         assert all((cell.outputs, cell.execution_count) == ([], None) for cell in code)
-        assert path.stat().st_size < 20_000
 
 
 @pytest.mark.server
