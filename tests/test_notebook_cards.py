@@ -1,17 +1,19 @@
-"""What notebooks show: cards without script or server, and the figures of pages."""
+"""What notebooks show: cards without script or server, the player of films, and figures."""
 
 import dataclasses
 import re
 import xml.etree.ElementTree as ET
-from html import escape
 from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
+import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from filming import film_of
 from kinds import tiny
+from playwright.sync_api import expect
 from small_claims import small_claim
 from trained_runs import trained
 
@@ -20,9 +22,7 @@ from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, Answer
 from attnkit.evidence.record import load_shipped
 from attnkit.examples import load_example
-from attnkit.figures.panels import Figure
-from attnkit.notebook import pictures, style
-from attnkit.notebook.pictures import picture
+from attnkit.notebook import style
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.training.summary import percent, sharing_table
@@ -31,21 +31,16 @@ from attnkit.variants import CATALOGUE
 HOSTILE = """<script>alert("1")</script>'"&<b>"""
 
 
-def read(html):
-    """Return the elements of a card after checks that hold for every static one."""
-    card = ET.fromstring(re.sub(r"<(br|img)\b([^>]*?)/?>", r"<\1\2/>", html))
+def shown(value, most=20_000):
+    """Return the visible text of a value's card, which is small and has no script and no links."""
+    html = value._repr_html_()
+    assert len(html) < most, repr(value)
     assert not re.search(r"<script|url\(|@import", html)
-    for name, value in (item for node in card.iter() for item in node.attrib.items()):
-        assert not name.startswith("on")
-        assert name != "id"
-        if name.rpartition("}")[2] in ("src", "href"):
-            assert value.startswith("data:image/png;base64,")
-    return card
-
-
-def words(html):
-    """Return the visible text of a card."""
-    return " ".join(read(html).itertext())
+    card = ET.fromstring(re.sub(r"<(br|img)\b([^>]*?)/?>", r"<\1\2/>", html))
+    attributes = {name for node in card.iter() for name in node.attrib}
+    assert not attributes & {"id", "src", "href"}
+    assert not any(name.startswith("on") for name in attributes)
+    return " ".join(card.itertext())
 
 
 def a_head(atlas):
@@ -53,13 +48,6 @@ def a_head(atlas):
     row = atlas.table[atlas.table["head"].notna()].iloc[0]
     setting = {"folded": bool(row["folded"]), "offset": int(row["offset"])}
     return atlas.head(row["model"], row["kind"], int(row["layer"]), int(row["head"]), **setting)
-
-
-def shown(value, most=80_000):
-    """Return the visible text of a value's card, which has at most so many bytes."""
-    html = value._repr_html_()
-    assert len(html) < most, repr(value)
-    return words(html)
 
 
 def test_every_value_has_a_small_card():
@@ -72,7 +60,7 @@ def test_every_value_has_a_small_card():
     for name, claim in CLAIMS.items():
         assert ("Verdict:" in shown(claim)) == (name in records), name
     for question in QUESTIONS.values():
-        text = shown(question, 20_000)
+        text = shown(question)
         assert Answer(question, records).conclusion in text
         assert all(name in text for name in question.claims if name in records)
     for name in CATALOGUE:
@@ -100,31 +88,30 @@ def test_cards_say_what_has_no_number_yet():
     assert "nan" not in lost._repr_html_().lower().replace("nano", "")
 
 
-def test_many_variants_have_few_drawings_and_a_whole_table():
-    """The card says what is missing; figures have five panels in a row."""
+def test_many_variants_have_a_whole_table_and_five_panels_in_a_row():
+    """The card of the plan says which diagrams are missing."""
     sharing = [f"QKV d_head={width}" for width in range(1, 41)]
     many = trained(ak.Experiment(task="phonebook", sharing=sharing, n_seeds=1), 0).snapshot
-    assert "first 8 of 40" in shown(many, 120_000)
+    assert "first 12 of 40" in shown(many.experiment, 80_000)
     assert many._repr_html_().count("<tr>") == 41
-    layout = drawn(many.plot("attention"))["layout"]
+    layout = many.plot("attention").to_dict()["layout"]
     assert len({tuple(layout[name]["domain"]) for name in layout if name.startswith("xaxis")}) == 5
 
 
 def test_records_atlases_and_heads_have_cards_and_figures():
-    """A record has its verdict, an atlas a row per model, a head its measures and pictures."""
+    """A record has its verdict, an atlas a row per model, a head its measures."""
     record = load_shipped()["one_matrix"]
     assert f"✗ {record.judgement.verdict}" in shown(record)
     atlas = load_atlas()
     html, head = atlas._repr_html_(), a_head(atlas)
     assert all(model in html for model in atlas.table["model"].unique())
     assert head.in_words in shown(head)
-    assert head._repr_html_().count("data:image/png") == 2
-    assert "data:image/png" not in a_head(Atlas(atlas.table))._repr_html_()
+    assert "only its numbers were kept" in shown(a_head(Atlas(atlas.table)))
     assert shown(Atlas(atlas.table.iloc[:0]))
     figures = [head.plot(kind) for kind in ("split", "spectra", "angles")]
     figures += [atlas.plot(measure="symmetry")]
     figures += [atlas.plot("scatter", x="overlap_kv", y="symmetry")]
-    assert len({drawn(figure)["layout"]["title"]["text"] for figure in figures}) == 5
+    assert len({figure.layout.title.text for figure in figures}) == 5
 
 
 def test_texts_of_users_are_escaped(monkeypatch):
@@ -132,16 +119,16 @@ def test_texts_of_users_are_escaped(monkeypatch):
     snapshot = load_example("directed")
     for name in ("title", "question"):
         monkeypatch.setattr(type(snapshot.experiment.task), name, HOSTILE)
-    for module in ("variants.catalogue", "figures.board", "notebook.results"):
+    for module in ("variants.catalogue", "figures.board", "figures.panels", "notebook.results"):
         monkeypatch.setattr(f"attnkit.{module}.title_of", lambda variant: HOSTILE)
     texts = dict.fromkeys(("title", "question", "source", "says", "prediction"), HOSTILE)
     claim = dataclasses.replace(CLAIMS["one_matrix"], **texts)
     atlas = Atlas(load_atlas().table.replace({"model": {"all-MiniLM-L6-v2": HOSTILE}}))
     question = dataclasses.replace(QUESTIONS["value"], title=HOSTILE, asked=HOSTILE)
     for value in (snapshot, snapshot.experiment, claim, question, atlas, a_head(atlas)):
-        html = value._repr_html_()
-        assert HOSTILE in words(html)
-        assert '<b>"' not in html
+        assert HOSTILE in shown(value)
+        assert '<b>"' not in value._repr_html_()
+    assert HOSTILE not in snapshot.plot().to_json()
 
 
 def test_a_card_changes_nothing_outside_of_itself():
@@ -150,22 +137,11 @@ def test_a_card_changes_nothing_outside_of_itself():
     for rule in filter(None, (part.strip() for part in rules.split("}"))):
         selectors = re.sub(r"\([^)]*\)", "", rule.split("{")[0]).split(",")
         assert all(one.strip().startswith(f".{style.ROOT}.{style.ROOT}") for one in selectors)
-    before, _, after = load_example("directed")._repr_html_().partition('<div class="grid" style="')
+    card = ak.Experiment()._repr_html_()
+    before, _, after = card.partition('<div class="grid" style="')
     assert after.startswith("display:none;")
-    assert "<svg" not in before + after[after.index('class="untrusted"') :]
-
-
-# Figures
-
-
-def drawn(figure) -> Figure:
-    """Return a figure as plain values, after Plotly has checked it, with a picture as `read`s."""
-    values, card = figure.to_plotly_json(), picture(figure)
-    title = values["layout"]["title"]["text"]
-    assert words(f"<p>{title.partition('<br>')[0]}</p>") in words(card)
-    assert not re.search(r"\b(nan|inf|None)\b", card)
-    assert card.count('class="plot"') >= sum(name.startswith("xaxis") for name in values["layout"])
-    return values
+    assert "<svg" not in after[after.index('class="untrusted"') :]
+    assert 'class="drawing" style="display:none"><svg' in before
 
 
 def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
@@ -177,17 +153,18 @@ def test_every_kind_of_figure_is_drawn_for_every_kind_of_task():
             with pytest.raises(ValueError, match="no scores"):
                 snapshot.plot(kind)
             continue
-        layout = drawn(snapshot.plot(kind))["layout"]
+        layout = snapshot.plot(kind).to_dict()["layout"]
         assert sum(name.startswith("xaxis") for name in layout) == len(snapshot.experiment.sharing)
         assert snapshot.experiment.task.title in layout["title"]["text"]
     snapshot = load_example("directed")
     result = ak.Result(snapshot, [])
-    figures = [drawn(result.plot(theme=one)) for one in (None, "light", "dark")]
-    assert len({figure["layout"]["font"]["color"] for figure in figures}) == 3
-    assert {figure["layout"]["paper_bgcolor"] for figure in figures} == {"rgba(0,0,0,0)"}
+    figures = [result.plot(theme=one) for one in (None, "light", "dark")]
+    assert {type(figure) for figure in figures} == {go.Figure}
+    assert len({figure.layout.font.color for figure in figures}) == 3
+    assert {figure.layout.paper_bgcolor for figure in figures} == {"rgba(0,0,0,0)"}
     snapshot = load_example("translation")
     options = [{}, {"seed": 1}, {"layer": 0}, {"head": 1}, {"head": "mean"}]
-    maps = [str(drawn(snapshot.plot("attention", **one))["data"][0]["z"]) for one in options]
+    maps = [str(snapshot.plot("attention", **one).data[0].z) for one in options]
     assert len(set(maps)) == len(maps)
 
 
@@ -214,23 +191,65 @@ def test_wrong_options_are_named():
         with pytest.raises(ValueError, match=re.escape(message)):
             call(**options)
     for kind in ("scores", "differences", "learning"):  # a claim draws its shipped record
-        assert drawn(record.plot(kind)) == drawn(CLAIMS["one_matrix"].plot(kind))
+        assert record.plot(kind) == CLAIMS["one_matrix"].plot(kind)
 
 
-def test_a_figure_has_a_picture_where_scripts_do_not_run(monkeypatch):
-    """Also one that a user has changed; one that cannot be drawn is shown as Plotly shows it."""
-    monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
-    figure = load_example("directed").plot("loss")
-    figure.update_layout(title_text=f"mine {escape(HOSTILE)}").add_pie(values=[1, 2])
-    figure.add_scatter(x=[0, 600], y=[1, 2], name="mine", showlegend=True)
-    outputs = []
+def test_a_value_shows_its_card_and_its_first_figure(monkeypatch):
+    """So it is in a kernel; a claim on trial has no figure, and a terminal writes a text."""
+    outputs, atlas = [], load_atlas()
     shell = SimpleNamespace(display_pub=SimpleNamespace(publish=outputs.append))
-    monkeypatch.setattr(pictures, "jupyter_shell", lambda: shell)
-    figure._ipython_display_()
-    figure.show()
-    assert outputs[0] == outputs[1]
-    assert set(outputs[0]) == {"application/vnd.plotly.v1+json", "image/svg+xml"}
-    assert f"mine {HOSTILE}" in words(outputs[0]["image/svg+xml"])
-    figure.layout.height = None
-    figure.show()
-    assert set(outputs[-1]) == {"application/vnd.plotly.v1+json"}
+    result = ak.Result(load_example("directed"), [])
+    with pytest.raises(NotImplementedError):
+        result._ipython_display_()
+    monkeypatch.setattr("attnkit.foundation.display.jupyter_shell", lambda: shell)
+    monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
+    for value, kind in ((result, "accuracy"), (a_head(atlas), "split"), (atlas, "distribution")):
+        value._ipython_display_()
+        (card, figure), outputs[:] = outputs, []
+        assert card == {"text/html": value._repr_html_(), "text/plain": repr(value)}
+        title = figure["application/vnd.plotly.v1+json"]["layout"]["title"]["text"]
+        assert title == value.plot(kind).layout.title.text
+    for value in (small_claim("unmeasured"), a_head(Atlas(atlas.table))):
+        value._ipython_display_()
+        assert [set(output) for output in outputs] == [{"text/html", "text/plain"}]
+        outputs.clear()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "style", ["background: #fff; color: #212121", "background: #111; color: #ddd"]
+)
+def test_cards_are_readable_and_load_nothing(page, requested, style):
+    """So they are light and dark, as a notebook colours its cells, and nothing is too wide."""
+    example, atlas = load_example("directed"), load_atlas()
+    values = [example, example.experiment, CLAIMS["one_matrix"], atlas, a_head(atlas)]
+    body = "<hr>".join(value._repr_html_() for value in values)
+    page.set_content(
+        f'<!doctype html><html lang="en"><title>Cards</title><body style="{style}">'
+        f"<main><h1>Cards</h1>{body}</main></body></html>"
+    )
+    for width in (1200, 640):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page).response["violations"]
+    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+    assert requested == []
+
+
+@pytest.mark.browser
+def test_a_film_plays_in_the_theme_of_its_notebook(page, requested):
+    """The text around the frame decides, whatever the system's theme is; no server is asked."""
+    html = film_of()._repr_html_()
+    light, dark = "rgb(255, 255, 255)", "rgb(14, 17, 23)"
+    for scheme, text, expected in (
+        ("light", "#212121", light),
+        ("light", "oklch(0.93 0 0)", dark),
+        ("dark", "#212121", light),
+        ("dark", "#e0e0e0", dark),
+    ):
+        page.emulate_media(color_scheme=scheme)
+        page.set_content(f'<body style="color: {text}">{html}</body>')
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("slider").first.wait_for()
+        expect(frame.locator("body")).to_have_css("background-color", expected)
+    assert [url for url in requested if not url.startswith(("data:", "about:", "blob:"))] == []

@@ -9,12 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from unittest.mock import Mock
 
+import plotly.graph_objects as go
+import plotly.io as pio
 import pytest
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import attnkit as ak
+from attnkit.examples import load_example
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.progress import LiveFigure, current_place
 from attnkit.training.training import Training
@@ -111,23 +114,25 @@ def test_the_place_is_found_from_the_program(monkeypatch):
 
 
 def test_marimo_replaces_the_output_of_the_cell(monkeypatch):
-    """Its own function does, with HTML of its own type: first a bar, then the last snapshot."""
+    """Its own functions do, with card and figure: first a bar, then the last snapshot."""
     shown, marimo = [], ModuleType("marimo")
-    marimo.running_in_notebook, marimo.Html = lambda: True, lambda text: ("html", text)
+    marimo.running_in_notebook, marimo.Html, marimo.vstack = lambda: True, str, list
     marimo.output = SimpleNamespace(replace=shown.append)
     monkeypatch.setitem(sys.modules, "marimo", marimo)
     ak.train(small(), "cpu")
-    (kind, first), *_, (last_kind, last) = shown
-    assert kind == last_kind == "html"
+    (first, figure), *_, (last, last_figure) = shown
+    assert type(figure) is type(last_figure) is go.Figure
     assert "0 of 40 steps" in first
     assert ['class="bar"' in html for html in (first, last)] == [True, False]
     assert "Trained 4 models for 40 steps in " in last
+    card, figure = load_example("directed")._display_()
+    assert ("<table" in card, type(figure)) == (True, go.Figure)
 
 
 def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
     """An interrupt before the first step, an error, and a figure that cannot be drawn."""
     shown = []
-    methods = {"show": lambda figure, html: shown.append(html)}
+    methods = {"show": lambda display, html, figure=None: shown.append(html)}
     pictures = type("Pictures", (LiveFigure,), methods)
     early = pictures()
     early.begin = Mock(side_effect=KeyboardInterrupt)
@@ -145,19 +150,21 @@ def test_what_goes_wrong_in_a_live_figure_is_shown_in_it(monkeypatch):
 
 
 class Displays(DisplayPublisher):
-    """Displays of a notebook's cell: the pictures that each has shown."""
+    """Displays of a notebook's cell: the cards that each has shown, or a word for figures."""
 
     def publish(self, data, *, transient=None, update=False, **_):
-        """Keep a picture; only a display that is there can be updated."""
-        pictures = self.shell.displays
-        assert update == (transient["display_id"] in pictures)
-        pictures.setdefault(transient["display_id"], []).append(data["text/html"])
+        """Keep what is shown; only a display that is there can be updated."""
+        displays = self.shell.displays
+        name = (transient or {}).get("display_id", len(displays))
+        assert update == (name in displays)
+        displays.setdefault(name, []).append(data.get("text/html", "figure"))
 
 
 @pytest.fixture
 def notebook(tmp_path, monkeypatch):
-    """Run a cell of a notebook, whose kernel is this process: pictures, and value as HTML."""
+    """Run a cell of a notebook, whose kernel is this process, and return what it shows."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
     for name in ("displayhook", "excepthook"):
         monkeypatch.setattr(sys, name, getattr(sys, name))
     config = Config(HistoryManager={"enabled": False})
@@ -168,31 +175,32 @@ def notebook(tmp_path, monkeypatch):
 
     def run_cell(code):
         shell.displays = {}
-        ended = shell.run_cell(code)
-        ended.raise_error()
-        value = ended.result
-        return list(shell.displays.values()), value and value._repr_html_()
+        shell.run_cell(code).raise_error()
+        return list(shell.displays.values())
 
     yield run_cell
     InteractiveShell.clear_instance()
 
 
 def test_a_notebook_shows_live_figures(notebook, request, capsys):
-    """One display is updated; in a loop each training leaves a line; a stop keeps what is there."""
-    (pictures,), value = notebook("result = ak.train(small(200))")
-    assert "0 of 200 steps" in pictures[0]
-    assert "of 200 steps, about" in pictures[1]
-    assert "Trained 4 models for 200 steps" in pictures[-1]
-    assert ("<svg" in pictures[-1], value) == (True, None)
+    """Two displays are updated; in a loop each training leaves a line; a stop keeps all."""
+    cards, figures = notebook("result = ak.train(small(200))")
+    assert "0 of 200 steps" in cards[0]
+    assert "of 200 steps, about" in cards[1]
+    assert "Trained 4 models for 200 steps" in cards[-1]
+    assert ("<table" in cards[-1], figures) == (True, ["figure"] * len(cards))
     assert capsys.readouterr() == ("", "")
-    (pictures,), value = notebook("ak.train(small(40))")  # whose value is the figure
-    assert ["<svg" in html for html in (pictures[-2], pictures[-1], value)] == [1, 0, 1]
-    (first, second), _ = notebook("for n in (20, 40):\n    ak.train(small(n))")
-    assert ["<svg" in html for html in (first[-1], second[-1])] == [False, True]
+    cards, figures, *value = notebook("ak.train(small(40))")  # whose value shows the same
+    assert ["<table" in html for html in (cards[-2], cards[-1], value[0][0])] == [1, 0, 1]
+    assert (figures[-1], value[1]) == ("", ["figure"])
+    first, first_figure, second, figure = notebook("for n in (20, 40):\n    ak.train(small(n))")
+    assert ["<table" in html for html in (first[-1], second[-1])] == [False, True]
+    assert (first_figure[-1], figure[-1]) == ("", "figure")
     assert "for 20 steps" in first[-1]
     capsys.readouterr()
     request.getfixturevalue("interrupted")
-    (pictures,), _ = notebook("result = ak.train(small(400))")
-    assert re.search(STOPPED, pictures[-1]).groups() == ("40", "400", "result")
-    assert notebook("print(result.snapshot.status, result.snapshot.step)") == ([], None)
+    cards, figures = notebook("result = ak.train(small(400))")
+    assert re.search(STOPPED, cards[-1]).groups() == ("40", "400", "result")
+    assert figures[-1] == "figure"
+    assert notebook("print(result.snapshot.status, result.snapshot.step)") == []
     assert capsys.readouterr() == ("stopped 40\n", "")

@@ -146,7 +146,7 @@ def test_checkpoints_are_set_side_by_side_over_training(tmp_path, run):
     """A folder of them stands for all, in the order of their steps, as a table and as figures."""
     for seed, step in enumerate((1000, 500, 20)):
         write_bert(tmp_path / "run" / f"checkpoint-{step}", seed)
-    out = {end: str(tmp_path / f"t.{end}") for end in ("parquet", "csv", "svg")}
+    out = {end: str(tmp_path / f"t.{end}") for end in ("parquet", "csv", "html")}
     source, other = str(tmp_path / "run"), str(write_bert(tmp_path / "tiny-bert"))
     code, said, _ = run("models", source, other, "--out", out["parquet"], "--training", out["csv"])
     rows, table = pd.read_csv(out["csv"]), pd.read_parquet(out["parquet"])
@@ -161,10 +161,11 @@ def test_checkpoints_are_set_side_by_side_over_training(tmp_path, run):
     rows.loc[rows["step"] == 1000, list(OVER_TRAINING)] = math.nan  # it has diverged
     assert describe_training(rows)[0].endswith("checkpoint-1000.")
     some = f"{source}@checkpoint-500,checkpoint-20"
-    assert run("models", some, "--training", out["svg"])[0] == 0
-    drawn = Path(out["svg"]).read_text(encoding="utf-8")
-    assert re.match("<svg.*run over its training", drawn, re.DOTALL)
-    assert run("models", other, "--training", out["svg"])[0] == 2
+    assert run("models", some, "--training", out["html"])[0] == 0
+    drawn = Path(out["html"]).read_text(encoding="utf-8")
+    assert re.match("<!doctype html>.*run over its training", drawn, re.DOTALL)
+    assert 'src="http' not in drawn
+    assert run("models", other, "--training", out["html"])[0] == 2
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=6, unique=True), st.randoms())

@@ -12,6 +12,8 @@ from browsing import WIDER, at_rest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import tiny
+from playwright.sync_api import expect
+from plotly.offline import get_plotlyjs
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.inspection.result import InspectionResult
@@ -19,7 +21,7 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.experiment.links import read_link
 from attnkit.figures.board import board
 from attnkit.figures.board_film import board_film, changes
-from attnkit.site.frame import LOCAL_LAB, NAVIGATION, html_of
+from attnkit.site.frame import LOCAL_LAB, NAVIGATION, PLOTLY, html_of
 from attnkit.site.lessons import lesson_page, lessons_page
 from attnkit.site.pages import (
     HOME,
@@ -133,6 +135,7 @@ EXPERIMENT = tiny(HOME, sharing=["QKV", "Q=K=V"], steps=8)
 def folder(tmp_path_factory):
     """A folder with some pages of the site."""
     made = tmp_path_factory.mktemp("site")
+    (made / PLOTLY).write_text(get_plotlyjs(), encoding="utf-8")
     pages = [task_page(EXPERIMENT, LAB), inside_page("attention", EXPERIMENT, LAB)]
     for page in (*pages, answers_page(), atlas_page(), LESSONS["2_expressiveness"]):
         (made / page.file).write_text(html_of(page), encoding="utf-8")
@@ -185,10 +188,27 @@ def test_a_page_of_the_site_is_accessible(page, folder, theme, seed, long):
 
 
 @pytest.mark.browser
-def test_without_scripts_a_still_and_all_texts_are_there(browser, folder):
-    """The card of the last step stands in place of the film."""
+def test_a_figure_of_the_site_follows_the_theme(page, folder, requested):
+    """The copy of plotly.js beside the page draws it; texts have the colour of the page."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto((folder / "atlas.html").as_uri())
+    expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    title = page.locator(".gtitle").first
+    for theme in ("dark", "light"):
+        page.emulate_media(color_scheme=theme)
+        body = page.locator("body").evaluate("(node) => getComputedStyle(node).color")
+        expect(title).to_have_css("fill", body)
+    assert all(address.startswith(("file:", "data:", "blob:")) for address in requested)
+
+
+@pytest.mark.browser
+def test_without_scripts_all_texts_are_there(browser, folder):
+    """The card of the last step stands in place of the film, and a line in that of a figure."""
     with contextlib.closing(browser.new_context(java_script_enabled=False)) as context:
         page = context.new_page()
         page.goto((folder / "index.html").as_uri())
-        assert page.locator("#film svg").first.is_visible()
         assert "QKV" in page.locator("#film table").inner_text()
+        page.goto((folder / "atlas.html").as_uri())
+        figure = page.locator(".ak-plotly").first
+        assert figure.locator("noscript").is_visible()
+        assert figure.bounding_box()["height"] < 40

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--training",
         metavar="FILE",
         help="write how alike W_Q and W_K are in every layer over a model's revisions, as figures "
-        "(*.svg) or as a table (*.csv)",
+        "(*.html) or as a table (*.csv)",
     )
     parser.add_argument(
         "--fold", action="store_true", help="multiply the norm's gains into the weight matrices"
@@ -184,11 +184,10 @@ def _write_training(rows: pd.DataFrame, target: str) -> None:
     """Write the rows of `over_training` as a table, or the figure of their only model."""
     from attnkit.foundation.files import write_file
     from attnkit.foundation.tables import csv_of_frame
-    from attnkit.notebook.pictures import picture
     from attnkit.notebook.plots import training_figure
 
-    text = csv_of_frame(rows) if target.endswith(".csv") else picture(training_figure(rows))
-    write_file(Path(target), text)
+    is_table = target.endswith(".csv")
+    write_file(Path(target), csv_of_frame(rows) if is_table else training_figure(rows).to_html())
 
 
 def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -218,7 +217,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for option, *endings in (
         ("out", ".parquet"),
         ("portraits", ".safetensors"),
-        ("training", ".svg", ".csv"),
+        ("training", ".html", ".csv"),
     ):
         target = getattr(arguments, option)
         if target is not None and not target.endswith(tuple(endings)):
@@ -236,7 +235,7 @@ def _check_training(target: str, n_models: int) -> None:
             f"{got_path('--training', target)}, allowed with several revisions of one model, such "
             "as owner/name@step1000,step4000, or a folder of checkpoints"
         )
-    if n_models > 1 and target.endswith(".svg"):
+    if n_models > 1 and target.endswith(".html"):
         raise BadInput(
             f"{got_path('--training', target)}, allowed *.csv: there are revisions of "
             f"{n_models} models, and a figure shows one"

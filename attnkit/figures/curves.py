@@ -13,7 +13,6 @@ from attnkit.analysis.comparison import Metric
 from attnkit.experiment import Experiment
 from attnkit.figures.marks import Mark, curve, level, mean_curve
 from attnkit.figures.panels import (
-    MAX_POINTS,
     SHARES,
     Axis,
     Figure,
@@ -67,9 +66,9 @@ class History:
     intervals: dict[Variant, Interval]
 
     @classmethod
-    def of(cls, name: str, snapshot: Snapshot, most: int = MAX_POINTS) -> History:
-        """Return a metric of a snapshot at no more than `most` evaluations."""
-        steps, indices = thin(snapshot.eval_steps, most)
+    def of(cls, name: str, snapshot: Snapshot) -> History:
+        """Return a metric of a snapshot at no more than `MAX_POINTS` evaluations."""
+        steps, indices = thin(snapshot.eval_steps)
         by_variant = np.moveaxis(snapshot.per_sharing(snapshot.curve(name))[indices], 1, 0)
         runs = dict(zip(snapshot.experiment.sharing, by_variant, strict=True))
         limits = vars(mean_interval(by_variant)).values()  # all at once, which is faster
@@ -183,25 +182,7 @@ def plot_metric(
         metric: Held-out accuracy, or held-out cross-entropy in nats.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
-    return _drawn(snapshot, *metric_curves(metric, snapshot, previous))
-
-
-def _drawn(snapshot: Snapshot, panels: list[Panel], legend: Legend) -> Figure:
-    return draw_live(panels, legend, snapshot.experiment.hash, snapshot.step)
-
-
-def metric_curves(
-    metric: Metric, snapshot: Snapshot, previous: Snapshot | None = None, most: int = MAX_POINTS
-) -> tuple[list[Panel], Legend]:
-    """Return a panel of each variant's history of a metric, and the legend of all of them.
-
-    Args:
-        metric: The metric.
-        snapshot: Snapshot of the experiment.
-        previous: See `plot_metric`.
-        most: Most points of a curve.
-    """
-    experiment, history = snapshot.experiment, History.of(metric, snapshot, most)
+    experiment, history = snapshot.experiment, History.of(metric, snapshot)
     before = None if previous is None else History.of(metric, previous)
     levels, top = levels_of(metric, experiment, history), top_of(metric, [snapshot])
     panels = []
@@ -215,7 +196,7 @@ def metric_curves(
         panels.append([*marks, area, _single_runs(history, variant, color), line])
     of_all = [one for of_variant in levels.values() for one in of_variant]
     legend = legend_of(metric, experiment, of_all, has_previous=previous is not None)
-    return _variant_panels(panels, snapshot, metric_axis(metric, top)), legend
+    return _drawn(snapshot, panels, metric_axis(metric, top), legend)
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
@@ -228,14 +209,14 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             if not np.isnan(interval.mean).all():
                 legend[tr(text)] = dash
                 marks += mean_curve(history.steps, interval, color, dash=dash, name=tr(name))
-    drawn = _variant_panels(panels, snapshot, metric_axis("accuracy", 1.0))
-    return _drawn(snapshot, drawn, _entries(legend))
+    return _drawn(snapshot, panels, metric_axis("accuracy", 1.0), _entries(legend))
 
 
-def _variant_panels(panels: Sequence[Sequence[Mark]], snapshot: Snapshot, y: Axis) -> list[Panel]:
-    """Return panels of marks over the steps of training, one per variant."""
+def _drawn(snapshot: Snapshot, marks: Sequence[Sequence[Mark]], y: Axis, legend: Legend) -> Figure:
+    """Return a panel of marks over the steps of training for each variant."""
     x, titles = step_axis(snapshot.experiment), titles_of(snapshot.experiment.sharing)
-    return [Panel(x, y, marks, title) for marks, title in zip(panels, titles, strict=True)]
+    panels = [Panel(x, y, of_one, title) for of_one, title in zip(marks, titles, strict=True)]
+    return draw_live(panels, legend, snapshot.experiment.hash, snapshot.step)
 
 
 def step_axis(experiment: Experiment) -> Axis:

@@ -348,13 +348,13 @@ def _packed(values: np.ndarray) -> dict[str, str]:
     return {"dtype": "f4", "bdata": base64.b64encode(blob).decode()}
 
 
-def thin(steps: np.ndarray, most: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """Choose at most `most` evaluations, evenly spaced, with the first and the last.
+def thin(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Choose at most `MAX_POINTS` evaluations, evenly spaced, with the first and the last.
 
     Returns:
         Their steps, and their indices in `steps`.
     """
-    indices = np.linspace(0, len(steps) - 1, min(len(steps), most)).round().astype(int)
+    indices = np.linspace(0, len(steps) - 1, min(len(steps), MAX_POINTS)).round().astype(int)
     return steps[indices], indices
 
 

@@ -1,7 +1,7 @@
 """Notebooks: the bases of types that show themselves there and draw their own figures.
 
-The drawings are in the room `notebook`, which comes last and is imported only when something is
-drawn. So this is the only place through which other rooms reach it.
+Cards and figures are in the room `notebook`, which comes last and is imported only when something
+is drawn. So this is the only place through which other rooms reach it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Displayed:
 
 
 class Plotted(Displayed):
-    """Base of a type that shows itself under a notebook's cell and draws its own figures."""
+    """Base of a type that shows itself with its first figure below a notebook's cell."""
 
     def plot(self, kind: str = "", **options: Any) -> Figure:
         """Return an interactive figure, which notebooks show and whose `show` opens a browser.
@@ -47,3 +47,47 @@ class Plotted(Displayed):
         """
         figure: Figure = import_module("attnkit.notebook").plot(self, kind, **options)
         return figure
+
+    def _ipython_display_(self) -> None:
+        """Show the card and below it the first figure in Jupyter.
+
+        Raises:
+            NotImplementedError: If this is no kernel; IPython then writes the value as a text.
+        """
+        shell = jupyter_shell()
+        if shell is None:
+            raise NotImplementedError
+        shell.display_pub.publish({"text/html": self._repr_html_(), "text/plain": repr(self)})
+        figure = self._first_figure()
+        if figure is not None:
+            shell.display_pub.publish(in_jupyter(figure))
+
+    def _display_(self) -> Any:
+        """Return the card and below it the first figure, as marimo shows them."""
+        return in_marimo(self._repr_html_(), self._first_figure())
+
+    def _first_figure(self) -> Figure | None:
+        """Return the first figure; None for a value without one, such as a claim on trial."""
+        try:
+            return self.plot()
+        except ValueError:
+            return None
+
+
+def in_jupyter(figure: Figure) -> dict[str, Any]:
+    """Return a figure in the forms that Plotly's renderers give it, by their MIME types.
+
+    They show the library plotly.js by themselves, once in a kernel, before the first figure.
+    `Figure._repr_mimebundle_` would repeat these five megabytes for every figure.
+    """
+    from plotly.io import renderers
+
+    bundle: dict[str, Any] = renderers._build_mime_bundle(figure.to_dict())
+    return bundle
+
+
+def in_marimo(html: str, figure: Figure | None) -> Any:
+    """Return a card and a figure below it as an output of marimo, which is running."""
+    marimo = sys.modules["marimo"]
+    card = marimo.Html(html)
+    return card if figure is None else marimo.vstack([card, figure])

@@ -83,7 +83,7 @@ def _column(column: dict[str, str]) -> str:
     words = f"<b>{escape(column['name'])}</b>{escape(second)}"
     text = escape(column["meaning"])
     return (
-        f'<div class="column"><div class="head facing">{column["diagram"]}'
+        f'<div class="column"><div class="head">{column["diagram"]}'
         f'<div>{swatch(column["color"])}{words}</div></div><p class="quiet small">{text}</p></div>'
     )
 

@@ -8,21 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.attention_map import (
-    MapLayout,
-    axes_of,
-    example_of,
-    lacking_note,
-    map_layout_of,
-    shown_columns,
-    telling_layer,
-)
+from attnkit.analysis.attention_map import example_of, map_layout_of, shown_columns, telling_layer
 from attnkit.figures.maps import attention_maps, of_head, where_in_words
 from attnkit.figures.marks import Mark, cells, dots, frame
-from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw
+from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw, row_axis
 from attnkit.foundation.settings import shown
 from attnkit.training.snapshot import Snapshot
-from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import BLUE_RED, VIRIDIS, colors_of
 
 _CELL, _LEAST, _LETTER = 22, 150, 7
@@ -52,16 +43,13 @@ def plot_attention(
     Raises:
         ValueError: If there is no such seed, layer or head.
     """
-    chosen = _chosen(snapshot, seed, layer, head)
-    experiment, layout = snapshot.experiment, _layout(snapshot, chosen[1])
-    maps = attention_maps(snapshot, *chosen, layout)
-    notes = [panel["lacking"] or panel["summary"] for panel in maps["panels"]]
-    values = _shown(snapshot, snapshot.probe.pattern, chosen, layout)
-    figure = _heatmaps(snapshot, maps, notes, values, Scale(0, 1, VIRIDIS))
-    title = f"{experiment.task.title}: attention, {where_in_words(experiment, *chosen)}"
-    reading = "Each row looks at the brighter columns. Frame: the right one. "
-    circles = "Circle: the entry that points back. " if max(maps["reverse"]) >= 0 else ""
-    return figure, title, f"{reading}{circles}{maps['cut']}"
+    texts, values, where = _maps(snapshot, snapshot.probe.pattern, seed, layer, head)
+    notes = [panel["lacking"] or panel["summary"] for panel in texts["panels"]]
+    figure = _drawn(snapshot, texts, values, notes, Scale(0, 1, VIRIDIS))
+    title = f"{snapshot.experiment.task.title}: attention, {where}"
+    circles = "Circle: the entry that points back. " if max(texts["reverse"]) >= 0 else ""
+    reading = f"Each row looks at the brighter columns. Frame: the right one. {circles}"
+    return figure, title, f"{reading}{texts['cut']}"
 
 
 def plot_scores(
@@ -71,41 +59,50 @@ def plot_scores(
 
     Arguments and errors are those of `plot_attention`.
     """
-    chosen = _chosen(snapshot, seed, layer, head)
-    experiment, probe = snapshot.experiment, snapshot.probe
-    if probe.scores is None:
+    if snapshot.probe.scores is None:
         raise ValueError("kind: got 'scores', allowed other kinds: this result has no scores")
-    layout = replace(_layout(snapshot, chosen[1]), rest=False)
-    axes = axes_of(experiment.task.label(probe.tokens), layout, example_of(snapshot))
-    values = _shown(snapshot, probe.scores, chosen, layout)
-    notes = [
-        lacking_note(experiment.wiring(variant).sizes.n_heads) if of_variant is None else ""
-        for variant, of_variant in zip(experiment.sharing, values, strict=True)
-    ]
+    texts, values, where = _maps(snapshot, snapshot.probe.scores, seed, layer, head, rest=False)
     finite = [np.abs(v[np.isfinite(v)]).max(initial=0.0) for v in values if v is not None]
     most = float(max(finite, default=0.0)) or 1.0
-    figure = _heatmaps(snapshot, axes, notes, values, Scale(-most, most, BLUE_RED))
-    where = where_in_words(experiment, *chosen)
-    title = f"{experiment.task.title}: scores before softmax, {where}"
-    return figure, title, f"Blue below 0, red above. Frame: the right column. {axes['cut']}"
+    notes = [panel["lacking"] for panel in texts["panels"]]
+    figure = _drawn(snapshot, texts, values, notes, Scale(-most, most, BLUE_RED))
+    title = f"{snapshot.experiment.task.title}: scores before softmax, {where}"
+    return figure, title, f"Blue below 0, red above. Frame: the right column. {texts['cut']}"
 
 
-def _layout(snapshot: Snapshot, layer: int) -> MapLayout:
-    experiment = snapshot.experiment
-    return map_layout_of(experiment.task, experiment.layer_specs[layer], example_of(snapshot))
-
-
-def _shown(
+def _maps(
     snapshot: Snapshot,
     recorded: np.ndarray,
-    chosen: tuple[int, int, int | None],
-    layout: MapLayout,
-) -> list[np.ndarray | None]:
-    """Return the recorded rows and columns of a layout for every variant; see `of_head`."""
-    return [
-        None if values is None else shown_columns(values[layout.rows], layout)
-        for values in of_head(snapshot, recorded, *chosen)
+    seed: int | None,
+    layer: int | None,
+    head: int | str,
+    *,
+    rest: bool = True,
+) -> tuple[dict[str, Any], list[np.ndarray | None], str]:
+    """Return the maps of all variants.
+
+    Args:
+        snapshot: The snapshot.
+        recorded: Patterns or scores of the probe example; see `of_head`.
+        seed: See `plot_attention`.
+        layer: See `plot_attention`.
+        head: See `plot_attention`.
+        rest: Whether a column may hold the sum over all positions that have none.
+
+    Returns:
+        Their texts and marked entries, from `attention_maps`; the (rows, columns) numbers of each
+        variant, None for one that lacks the head; and seed, layer and head in words.
+    """
+    chosen, experiment = _chosen(snapshot, seed, layer, head), snapshot.experiment
+    spec = experiment.layer_specs[chosen[1]]
+    layout = map_layout_of(experiment.task, spec, example_of(snapshot))
+    layout = layout if rest else replace(layout, rest=False)
+    values = [
+        None if of_one is None else shown_columns(of_one[layout.rows], layout)
+        for of_one in of_head(snapshot, recorded, *chosen)
     ]
+    texts = attention_maps(snapshot, *chosen, layout)
+    return texts, values, where_in_words(experiment, *chosen)
 
 
 def _chosen(
@@ -131,58 +128,43 @@ def _chosen(
     return seed, layer, head if isinstance(head, int) else None
 
 
-def _heatmaps(
+def _drawn(
     snapshot: Snapshot,
-    axes: dict[str, Any],
-    notes: list[str],
+    texts: dict[str, Any],
     values: list[np.ndarray | None],
+    notes: list[str],
     scale: Scale,
 ) -> Figure:
-    """Return a panel per variant: cells, frames around right entries, circles, and a title.
-
-    Args:
-        snapshot: The snapshot.
-        axes: Texts of rows and columns and the marked entries, from `axes_of`.
-        notes: Note on each variant.
-        values: (rows, columns) numbers of each variant; None for one that lacks them.
-        scale: Scale of the colours.
-    """
-    variants = snapshot.experiment.sharing
-    titles = map(title_of, variants), colors_of(variants), notes
-    drawn = [
-        map_panel(axes, of_variant, Title(name, "", color, note))
-        for name, color, note, of_variant in zip(*titles, values, strict=True)
+    """Return a panel per variant with a note after its name; see `_maps`."""
+    names = (panel["name"] for panel in texts["panels"])
+    looks = zip(names, colors_of(snapshot.experiment.sharing), notes, values, strict=True)
+    panels = [
+        _panel(texts, of_one, Title(name, "", color, note)) for name, color, note, of_one in looks
     ]
-    below = 14 + _LETTER * max(map(len, axes["columns"]))
-    return draw(drawn, columns=5, right=30, bottom=below, scale=scale)
+    below = 14 + _LETTER * max(map(len, texts["columns"]))
+    return draw(panels, columns=5, right=30, bottom=below, scale=scale)
 
 
-def map_panel(axes: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
-    """Return a map of one variant.
-
-    Args:
-        axes: Texts of rows and columns and the marked entries, from `axes_of`.
-        values: (rows, columns) numbers; None for a variant without them.
-        title: Title of the panel.
-    """
-    rows, columns = axes["rows"], axes["columns"]
+def _panel(texts: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
+    """Return the map of a variant: cells, frames around right entries, and circles."""
+    rows, columns = texts["rows"], texts["columns"]
     at_x, at_y = range(len(columns)), range(len(rows))
     angle = -90 if any(len(name) > 1 for name in columns) else 0
     x_names, y_names = ([escape(name) for name in names] for names in (columns, rows))
     x = Axis(-0.5, len(columns) - 0.5, "", at_x, x_names, grid=False, angle=angle)
-    y = Axis(len(rows) - 0.5, -0.5, "", at_y, y_names, grid=False)
+    y = row_axis(y_names)
     marks: list[Mark] = []
     if values is not None:
         tips = [
             [
                 f"{escape(f'{title.name}: “{row}” to “{column}”')}: {value:.2f}"
-                for column, value in zip(axes["column_titles"], of_row, strict=True)
+                for column, value in zip(texts["column_titles"], of_row, strict=True)
             ]
             for row, of_row in zip(rows, values, strict=True)
         ]
         numbers = np.round(values.astype(np.float64), 4)
-        marks = [cells(at_x, at_y, numbers, tips=tips), *_frames(axes["target"])]
-        marks += _circles(axes["reverse"])
+        marks = [cells(at_x, at_y, numbers, tips=tips)]
+        marks += _frames(texts["target"]) + _circles(texts["reverse"])
     return Panel(x, y, marks, title, max(_LEAST, _CELL * len(rows)))
 
 

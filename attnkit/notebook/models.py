@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from html import escape
 
-import numpy as np
-
 from attnkit.figures.groups import groups_of, heads_in, number_text
 from attnkit.figures.head_numbers import COLUMNS, head_numbers
-from attnkit.figures.portrait import describe_angles, describe_spectra, describe_split, parts_of
+from attnkit.figures.portrait import describe_angles, describe_spectra, describe_split
 from attnkit.figures.sentence import describe_heads, explain, sentence_film
 from attnkit.foundation.words import counted
-from attnkit.notebook.drawings import signed_map
 from attnkit.notebook.films import framed
-from attnkit.notebook.style import card, grid, paragraph, swatch, table
+from attnkit.notebook.plots import figures_of
+from attnkit.notebook.style import card, paragraph, swatch, table
 from attnkit.realmodels.answer import TIED, conclusion, tied_layers
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES
@@ -65,11 +63,12 @@ def atlas_card(atlas: Atlas) -> str:
         paragraph(conclusion(atlas.table)),
         table(columns, shown),
         paragraph(f"{note} One head: atlas.head({place}).", "quiet small"),
+        paragraph(figures_of(atlas), "quiet small"),
     )
 
 
 def measured_head_card(head: MeasuredHead) -> str:
-    """Return the card of a head: its measures beside random levels, and two parts of W_Q W_Kᵀ."""
+    """Return the card of a head: its measures beside random levels, and its portrait in words."""
     numbers = [
         [escape(cell) for cell in number] for number in head_numbers(head.row, head.same_kind)
     ]
@@ -80,20 +79,13 @@ def measured_head_card(head: MeasuredHead) -> str:
     parts = [table(COLUMNS, numbers), paragraph(note, "quiet small")]
     portrait = head.portrait
     if portrait is None:
-        parts.append(paragraph("No pictures of this head: only its numbers were kept.", "quiet"))
+        parts.append(paragraph("No figures of this head: only its numbers were kept.", "quiet"))
         return card(head.in_words, *parts)
-    limit = float(np.abs(portrait.matrix).max(initial=0.0)) or 1.0
-    names = ("Symmetric part of W_Q W_Kᵀ", "Skew part of W_Q W_Kᵀ")
-    maps = [
-        f'<div class="column"><div class="label">{name}</div>'
-        f"{signed_map(values, limit, f'{name}, as a map')}</div>"
-        for name, values in zip(names, parts_of(portrait), strict=True)
-    ]
     d_model = int(head.row["d_model"])
     texts = (
         describe_split(portrait), describe_spectra(portrait), describe_angles(portrait, d_model)
     )  # fmt: skip
-    parts += [grid(maps, 200), *map(paragraph, texts)]
+    parts += [*map(paragraph, texts), paragraph(figures_of(head), "quiet small")]
     return card(head.in_words, *parts)
 
 

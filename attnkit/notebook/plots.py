@@ -7,6 +7,7 @@ readable on light and on dark backgrounds.
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.io import renderers
 
 from attnkit.claims import Claim
 from attnkit.evidence.record import Evidence, load_shipped
@@ -45,13 +47,15 @@ from attnkit.figures.revisions import plot_revisions
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.notebook.heatmaps import plot_attention, plot_scores
-from attnkit.notebook.pictures import PicturedFigure
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.portraits import Portrait
 from attnkit.realmodels.revisions import describe_training, over_training
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
+
+if renderers.default == "plotly_mimetype" and "PLOTLY_RENDERER" not in os.environ:
+    renderers.default = "plotly_mimetype+notebook"  # so that exported notebooks have figures, too
 
 THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
@@ -82,7 +86,7 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
         ValueError: If the kind, the theme or an option is not allowed.
     """
     value = value.snapshot if isinstance(value, Result) else value
-    kinds = next(_KINDS[base.__name__] for base in type(value).__mro__ if base.__name__ in _KINDS)
+    kinds = _kinds_of(value)
     kind = kind or next(iter(kinds))
     if kind not in list(kinds):
         raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, str(kind))}")
@@ -96,6 +100,16 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
             raise ValueError(f"{name}: got {_quoted(options[name])}, allowed options {allowed}")
     figure, title, reading = draw(value, **options)
     return finished(figure, title, reading, THEMES[theme or ""])
+
+
+def figures_of(value: Displayed) -> str:
+    """Return a line that says which figures a value has."""
+    calls = (f'plot("{kind}")' for kind in _kinds_of(value))
+    return f"Figures: {', '.join(calls)}."
+
+
+def _kinds_of(value: Displayed) -> dict[str, Draw]:
+    return next(_KINDS[base.__name__] for base in type(value).__mro__ if base.__name__ in _KINDS)
 
 
 def _quoted(value: Any) -> str:
@@ -125,34 +139,28 @@ def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) ->
         "legend": {**layout.get("legend", {}), **_LEGEND},
         "template": None,
     }
-    return PicturedFigure({"data": figure["data"], "layout": layout})
+    return go.Figure({"data": figure["data"], "layout": layout})
 
 
-def _curves(plot: Callable[[Snapshot], Figure], words: str) -> Draw:
-    """Return a function that draws curves with a title, and with their legend in words."""
-
-    def drawn(snapshot: Snapshot) -> Titled:
-        figure = plot(snapshot)
-        legend = figure["layout"]["meta"]["legend"]
-        title = f"{snapshot.experiment.task.title}: {words}"
-        return figure, title, legend_in_words(legend) or "This task has neither."
-
-    return drawn
+def _curves(plot: Callable[[Snapshot], Figure], words: str, snapshot: Snapshot) -> Titled:
+    """Plot curves, with their legend in words."""
+    figure = plot(snapshot)
+    legend = figure["layout"]["meta"]["legend"]
+    title = f"{snapshot.experiment.task.title}: {words}"
+    return figure, title, legend_in_words(legend) or "This task has neither."
 
 
-def _record(plot: Callable[[Evidence], Figure | None], reading: str) -> Draw:
-    """Return a function that draws a record, or the shipped record of a claim."""
-
-    def drawn(value: Claim | Evidence) -> Titled:
-        evidence = _evidence(value)
-        figure = plot(evidence)
-        if figure is None:
-            raise ValueError(
-                "kind: got 'learning', allowed scores, differences: this claim has no long runs"
-            )
-        return figure, evidence.claim.title, reading
-
-    return drawn
+def _record(
+    plot: Callable[[Evidence], Figure | None], reading: str, value: Claim | Evidence
+) -> Titled:
+    """Plot a record, or the shipped record of a claim."""
+    evidence = _evidence(value)
+    figure = plot(evidence)
+    if figure is None:
+        raise ValueError(
+            "kind: got 'learning', allowed scores, differences: this claim has no long runs"
+        )
+    return figure, evidence.claim.title, reading
 
 
 def _evidence(value: Claim | Evidence) -> Evidence:
@@ -169,19 +177,30 @@ def _evidence(value: Claim | Evidence) -> Evidence:
     return record
 
 
-def _head(
-    plot: Callable[[Portrait, int], Figure], describe: Callable[[Portrait, int], str], words: str
-) -> Draw:
-    """Return a function that draws a head from its portrait and the width of its model."""
+def _split(head: MeasuredHead) -> Titled:
+    """Plot the symmetric and the skew part of W_Q W_Kᵀ."""
+    portrait = _portrait(head)
+    title = f"{head.in_words}: W_Q W_Kᵀ in two parts"
+    return plot_split(portrait), title, describe_split(portrait)
 
-    def drawn(head: MeasuredHead) -> Titled:
-        if head.portrait is None:
-            raise ValueError(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
-        portrait, d_model = head.portrait, int(head.row["d_model"])
-        title = f"{head.in_words}: {words}"
-        return plot(portrait, d_model), title, describe(portrait, d_model)
 
-    return drawn
+def _spectra(head: MeasuredHead) -> Titled:
+    """Plot the spectra of W_Q W_Kᵀ and of its two parts."""
+    portrait = _portrait(head)
+    return plot_spectra(portrait), f"{head.in_words}: spectra", describe_spectra(portrait)
+
+
+def _angles(head: MeasuredHead) -> Titled:
+    """Plot the angles between what Q, K and V read."""
+    portrait, d_model = _portrait(head), int(head.row["d_model"])
+    title = f"{head.in_words}: do Q, K and V read the same directions?"
+    return plot_angles(portrait, d_model), title, describe_angles(portrait, d_model)
+
+
+def _portrait(head: MeasuredHead) -> Portrait:
+    if head.portrait is None:
+        raise ValueError(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
+    return head.portrait
 
 
 def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
@@ -237,31 +256,21 @@ def _measure(field: str, name: str) -> Measure:
 
 
 _RUNS: dict[str, Draw] = {
-    "accuracy": _curves(plot_metric, "accuracy on held-out examples"),
-    "loss": _curves(partial(plot_metric, metric="loss"), "loss on held-out examples, nats"),
+    "accuracy": partial(_curves, plot_metric, "accuracy on held-out examples"),
+    "loss": partial(
+        _curves, partial(plot_metric, metric="loss"), "loss on held-out examples, nats"
+    ),
     "attention": plot_attention,
     "scores": plot_scores,
-    "asymmetry": _curves(plot_attention_measures, "symmetry of scores, direction of attention"),
+    "asymmetry": partial(
+        _curves, plot_attention_measures, "symmetry of scores, direction of attention"
+    ),
 }
 
 _CLAIMS: dict[str, Draw] = {
-    "scores": _record(plot_evidence, EVIDENCE_KEY),
-    "differences": _record(plot_differences, DIFFERENCES_KEY),
-    "learning": _record(plot_learning, LEARNING_KEY),
-}
-
-_HEADS: dict[str, Draw] = {
-    "split": _head(
-        lambda portrait, _: plot_split(portrait),
-        lambda portrait, _: describe_split(portrait),
-        "W_Q W_Kᵀ in two parts",
-    ),
-    "spectra": _head(
-        lambda portrait, _: plot_spectra(portrait),
-        lambda portrait, _: describe_spectra(portrait),
-        "spectra",
-    ),
-    "angles": _head(plot_angles, describe_angles, "do Q, K and V read the same directions?"),
+    "scores": partial(_record, plot_evidence, EVIDENCE_KEY),
+    "differences": partial(_record, plot_differences, DIFFERENCES_KEY),
+    "learning": partial(_record, plot_learning, LEARNING_KEY),
 }
 
 _KINDS: dict[str, dict[str, Draw]] = {
@@ -269,6 +278,6 @@ _KINDS: dict[str, dict[str, Draw]] = {
     "Claim": _CLAIMS,
     "Evidence": _CLAIMS,
     "Atlas": {"distribution": _distribution, "scatter": _scatter, "training": _training},
-    "MeasuredHead": _HEADS,
+    "MeasuredHead": {"split": _split, "spectra": _spectra, "angles": _angles},
 }
 """Figures by the name of a type and their own name; the first one is drawn by default."""

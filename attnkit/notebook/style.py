@@ -38,30 +38,18 @@ _RULES = """
 & :is(th, td):first-child { text-align: left; }
 & .worded :is(th, td) { text-align: left; white-space: normal; min-width: 7em; }
 & .worded td:first-child { min-width: 16em; }
-& .worded svg { width: 150px; height: 22px; }
 & .untrusted { display: none; }
 & .drawing { display: block !important; }
 & .grid { display: grid !important; gap: 14px; margin: 10px 0; align-items: start; }
 & .column { min-width: 0; }
-& .head { display: flex; justify-content: space-between; gap: 6px; min-height: 70px; }
+& .head { display: flex; gap: 12px; min-height: 70px; }
 & .head > div { min-width: 0; }
-& .facing { justify-content: flex-start; gap: 12px; }
-& .value { display: block; font-size: 20px; font-weight: 600; line-height: 1.3; }
-& .label { font-weight: 600; font-size: 12px; margin-top: 8px; }
 & .bar { height: 6px; border: 1px solid currentColor; border-radius: 3px; max-width: 420px;
   margin: 6px 0; }
 & .bar > span { display: block; height: 100%; background: currentColor; }
 & svg { display: block; margin: 0; }
-& .plot { width: 100%; height: auto; overflow: visible; max-width: none; }
 & svg text { fill: currentColor; font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
-& .plot text { font-size: 11px; }
-& .plot path { vector-effect: non-scaling-stroke; stroke-linejoin: round; }
-& .plot .rule { stroke: currentColor; stroke-opacity: .2; }
 & path:not([fill]) { fill: none; }
-& .map { max-width: 260px; }
-& .end { text-anchor: end; }
-& .middle { text-anchor: middle; }
-& image { image-rendering: pixelated; }
 & .ak-diagram { flex: none; width: auto; height: 66px; max-width: 50%; }
 & .ak-diagram text { font-size: 13px; font-weight: 600; text-anchor: middle; }
 & .ak-diagram .ak-matrix { fill: #fff; stroke: rgba(0,0,0,.55); stroke-width: 2px; paint-order:

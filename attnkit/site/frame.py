@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
+from plotly.graph_objects import Figure
+
 from attnkit.analysis.export import command_line
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
@@ -32,6 +34,25 @@ NAVIGATION = {
 }
 """Pages of the navigation: title by file name."""
 
+PLOTLY = "plotly.min.js"
+"""Name of the file of the library that draws figures, which lies beside the pages."""
+
+_DRAW = """
+const figures = [...document.querySelectorAll(".ak-plotly")];
+for (const node of figures) {
+  const { data, layout } = JSON.parse(node.querySelector("script").textContent);
+  node.replaceChildren();
+  Plotly.newPlot(node, data, layout, { displayModeBar: false, responsive: true });
+}
+function color() { // texts in the colour of the page, which is light or dark
+  for (const node of figures)
+    Plotly.relayout(node, { "font.color": getComputedStyle(node).color });
+}
+color();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", color);
+"""
+"""Script that draws the figures of a page."""
+
 STYLE = """
 body { line-height: 1.5; overflow-wrap: break-word; }
 a { color: var(--st-primary-color); }
@@ -57,7 +78,8 @@ nav a[aria-current] { font-weight: 600; text-decoration: underline; }
 .ak-tasks li { border: 1px solid var(--st-border-color); border-radius: 8px; padding: 10px 12px; }
 .ak-tasks p { margin: 4px 0 0; font-size: .92rem; }
 .ak-wide { overflow-x: auto; }
-.ak-wide > svg { color: inherit !important; }
+.ak-plotly { min-width: 760px; }
+@media (scripting: none) { .ak-plotly { height: auto !important; } }
 .ak-answer [role=group] > style + .title { display: none; } /* the page has it already */
 footer { margin-top: 40px; padding-top: 8px; border-top: 1px solid var(--st-border-color);
   font-size: .9rem; }
@@ -110,6 +132,22 @@ def html_of(page: Page) -> str:
 <footer><p>Written by attnkit. The results of small models come from trainings;
 <a href="answers.html">the answers</a> name their seeds and intervals.</p></footer>"""
     return page_html(page.title, body, style=asset("board.css") + STYLE)
+
+
+def figure_html(figure: Figure, label: str) -> str:
+    """Return a figure that a page `with_plotly` draws; it scrolls sideways on a narrow screen."""
+    name = f'aria-label="{escape(label, quote=True)}"'
+    return (
+        f'<div class="ak-wide" role="group" tabindex="0" {name}><div class="ak-plotly" role="img" '
+        f'{name} style="height: {figure.layout.height}px">'
+        f'<script type="application/json">{figure.to_json()}</script>'
+        "<noscript>This figure needs scripts.</noscript></div></div>"
+    )
+
+
+def with_plotly(body: str) -> str:
+    """Return the content of a page with the scripts that draw its figures."""
+    return f'{body}<script src="{PLOTLY}"></script><script type="module">{_DRAW}</script>'
 
 
 def lab_address(lab: str, query: str) -> str:

@@ -19,12 +19,11 @@ from attnkit.figures.board_film import board_film
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.tables import html_list
 from attnkit.notebook import html_of as card_of
-from attnkit.notebook.pictures import picture
 from attnkit.notebook.plots import finished, plot
 from attnkit.realmodels.answer import conclusion as conclusion_of_atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
-from attnkit.site.frame import Page, paragraphs, train_yourself
+from attnkit.site.frame import Page, figure_html, paragraphs, train_yourself, with_plotly
 from attnkit.site.lessons import lesson_page, lessons_page
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.sweeps.shipped import load_shipped as load_sweep
@@ -155,11 +154,11 @@ def answer_page(name: str, question: Question) -> Page:
     """Return the page of a question: the answer, its numbers, and its first claims."""
     records = load_records()
     claims = [records[one] for one in question.claims if one in records]
-    figures = "".join(_wide(picture(plot(one)), one.claim.title) for one in claims[:2])
+    figures = "".join(figure_html(plot(one), one.claim.title) for one in claims[:2])
     first = "".join(card_of(evidence) for evidence in claims[:1])
     answer = f'<div class="ak-answer">{card_of(question)}</div>'
     body = f"{answer}{figures}<h2>The first claim in full</h2>{first}"
-    return Page(_answer_file(name), question.title, body)
+    return Page(_answer_file(name), question.title, with_plotly(body))
 
 
 def inside_page(component: str, experiment: Experiment, lab: str) -> Page:
@@ -193,29 +192,24 @@ def capacity_page() -> Page:
         variants = result.sweep.sharing[:MOST_PANELS]
         phase = phase_of(result, x, y or "", "accuracy", variants, tuple(fixed.items()))
         figure = finished(phase.figures[_WIDTH], f"Accuracy. {title}", phase.key)
-        drawn = _wide(picture(figure), title)
         told = conclusion(result, x, y, fixed)
         conditions = f"{told.note} {result.sweep.conditions}.".lstrip()
         parts.append(
             f"<h2>{escape(title)}</h2>{paragraphs([told.text], 'ak-lead')}"
-            f"{paragraphs([conditions])}{drawn}"
+            f"{paragraphs([conditions])}{figure_html(figure, title)}"
             "<details><summary>The figure in words</summary>"
             f"{paragraphs([phase.finding])}</details>"
         )
-    return Page("capacity.html", "How large must a model be?", "".join(parts))
+    return Page("capacity.html", "How large must a model be?", with_plotly("".join(parts)))
 
 
 def atlas_page() -> Page:
     """Return the page of the real models that ship: the conclusion, strips and medians."""
     atlas = load_atlas()
     figures = "".join(
-        _wide(picture(plot(atlas, measure=name)), MEASURES[name].title) for name in ATLAS_MEASURES
+        figure_html(plot(atlas, measure=name), MEASURES[name].title) for name in ATLAS_MEASURES
     )
     body = f"{paragraphs([conclusion_of_atlas(atlas.table)], 'ak-lead')}{figures}{card_of(atlas)}"
-    return Page("atlas.html", "How similar are the three matrices in real models?", body)
-
-
-def _wide(drawing: str, label: str) -> str:
-    """Return a drawing that scrolls sideways where it is too wide."""
-    name = f'aria-label="{escape(label, quote=True)}"'
-    return f'<div class="ak-wide" role="group" tabindex="0" {name}>{drawing}</div>'
+    return Page(
+        "atlas.html", "How similar are the three matrices in real models?", with_plotly(body)
+    )

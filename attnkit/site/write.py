@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from plotly.offline import get_plotlyjs
+
 from attnkit.foundation.files import write_file
-from attnkit.site.frame import LOCAL_LAB, html_of
+from attnkit.site.frame import LOCAL_LAB, PLOTLY, html_of
 from attnkit.site.pages import pages
 
 
@@ -27,14 +29,17 @@ def write_site(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
+
+    def write(name: str, content: str) -> None:
+        write_file(folder / name, content)
+        files.append(folder / name)
+        if say is not None:
+            say(f"{name}: {len(content.encode()) / 1000:,.0f} kB")
+
+    write(PLOTLY, get_plotlyjs())
     for make in pages(lab):
         page = make()
-        contents = {page.file: html_of(page)}
+        write(page.file, html_of(page))
         if page.embedded:
-            contents[page.embed_file] = page.embedded
-        for name, content in contents.items():
-            write_file(folder / name, content)
-            files.append(folder / name)
-            if say is not None:
-                say(f"{name}: {len(content.encode()) / 1000:,.0f} kB")
+            write(page.embed_file, page.embedded)
     return files

@@ -18,7 +18,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.display import jupyter_shell
+from attnkit.foundation.display import in_jupyter, in_marimo, jupyter_shell
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.foundation.words import counted
 from attnkit.training.film import Film
@@ -26,6 +26,8 @@ from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from attnkit.training.training import Training
 
 LEAST_SECONDS = 0.3
@@ -144,21 +146,34 @@ class TextProgress(Display):
 class LiveFigure(Display, ABC):
     """Figure in the output of a notebook's cell that shows the training while it runs.
 
-    It is the figure that a `Snapshot` shows of itself, below a line with the step. At the end the
-    last snapshot stays.
+    It is what a `Snapshot` shows of itself, a card and its first figure, below a line with the
+    step. At the end the last snapshot stays.
     """
 
     def __init__(self) -> None:
         self._next_picture = 0.0
 
     @abstractmethod
-    def show(self, html: str) -> None:
-        """Replace what the display shows."""
+    def show(self, html: str, figure: Figure | None = None) -> None:
+        """Replace what the display shows.
+
+        Args:
+            html: The line, and the card below it.
+            figure: Figure below the card; None for none.
+        """
+
+    def _picture(self, line: str, snapshot: Snapshot) -> None:
+        """Show a snapshot below a line; one that cannot be drawn does not end a training."""
+        try:
+            card, figure = snapshot._repr_html_(), snapshot.plot()
+        except Exception as error:
+            card, figure = _line(f"The figure cannot be drawn: {escape(str(error))}"), None
+        self.show(line + card, figure)
 
     def begin(self, training: Training) -> None:
         """Show the untrained models, which also imports what pictures need."""
         line = f"0 of {training.experiment.training.steps:,} steps"
-        self.show(_line(line) + _picture(training.snapshot()))
+        self._picture(_line(line), training.snapshot())
 
     def __call__(self, training: Training) -> None:
         """Show the training, unless the last picture was just now or pictures take long."""
@@ -168,15 +183,14 @@ class LiveFigure(Display, ABC):
         steps = training.experiment.training.steps
         left = training.seconds / training.step * (steps - training.step)
         line = f"{training.step:,} of {steps:,} steps, about {left:.0f} s left"
-        self.show(_line(line) + _picture(training.snapshot()))
+        self._picture(_line(line), training.snapshot())
         ended = time.perf_counter()
         self._next_picture = ended + max(LEAST_SECONDS, (ended - started) / SHARE)
 
     def end(self, training: Training, message: str) -> None:
         """Show the last snapshot, below a line on what was trained or where it was stopped."""
-        line = self.last_line(training, message)
         snapshot = training.snapshot("stopped" if message else "finished")
-        self.show(line + _picture(snapshot))
+        self._picture(self.last_line(training, message), snapshot)
 
     def fail(self, training: Training) -> None:
         """Replace the figure, whose time that is left is wrong now."""
@@ -193,10 +207,9 @@ class LiveFigure(Display, ABC):
 class MarimoFigure(LiveFigure):
     """Live figure in marimo, which replaces it with the cell's value unless that is None."""
 
-    def show(self, html: str) -> None:
+    def show(self, html: str, figure: Figure | None = None) -> None:
         """Replace what the cell shows."""
-        marimo = sys.modules["marimo"]
-        marimo.output.replace(marimo.Html(html))
+        sys.modules["marimo"].output.replace(in_marimo(html, figure))
 
 
 class JupyterFigure(LiveFigure):
@@ -212,20 +225,22 @@ class JupyterFigure(LiveFigure):
     def __init__(self, shell: Any) -> None:
         super().__init__()
         self._shell = shell
-        self._display_id = uuid.uuid4().hex
-        self._begun = False
+        self._display_ids: dict[str, str] = {}
         self._line = ""
         self._experiment: Experiment | None = None
 
-    def show(self, html: str) -> None:
-        """Replace what the display shows."""
+    def show(self, html: str, figure: Figure | None = None) -> None:
+        """Replace what the two displays show, of which the figure's begins with a figure."""
         plain = "Progress of a training, for notebooks that show HTML"
-        self._shell.display_pub.publish(
-            {"text/html": html, "text/plain": plain},
-            transient={"display_id": self._display_id},
-            update=self._begun,
-        )
-        self._begun = True
+        self._publish("card", {"text/html": html, "text/plain": plain})
+        shown = {} if figure is None else in_jupyter(figure)
+        if shown or "figure" in self._display_ids:
+            self._publish("figure", shown or {"text/html": "", "text/plain": ""})
+
+    def _publish(self, name: str, shown: dict[str, Any]) -> None:
+        update = name in self._display_ids
+        transient = {"display_id": self._display_ids.setdefault(name, uuid.uuid4().hex)}
+        self._shell.display_pub.publish(shown, transient=transient, update=update)
 
     def begin(self, training: Training) -> None:
         """Show the untrained models; of an earlier training leave only its last line."""
@@ -306,14 +321,6 @@ def _write(line: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
-
-
-def _picture(snapshot: Snapshot) -> str:
-    """Return the card of a snapshot; a card that cannot be drawn does not end a training."""
-    try:
-        return snapshot._repr_html_()
-    except Exception as error:
-        return _line(f"The figure cannot be drawn: {escape(str(error))}")
 
 
 def _line(text: str) -> str:

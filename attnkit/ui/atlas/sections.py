@@ -157,7 +157,7 @@ def show_training(choice: AtlasChoice, atlas: Atlas) -> None:
     rows = over_training(atlas.table, folded=choice.fold, offset=choice.offset)
     rows = rows if len(rows) else over_training(atlas.table, folded=choice.fold)
     rows = rows if len(rows) else over_training(atlas.table)
-    command = "python -m attnkit models FOLDER --training training.svg"
+    command = "python -m attnkit models FOLDER --training training.html"
     if rows.empty and server_settings().hosted:
         off_here("measure revisions", command)
         return
