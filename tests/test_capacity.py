@@ -29,12 +29,12 @@ from attnkit.figures import gaps
 from attnkit.figures.grid import cell_texts
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui.pages import capacity as page
-from attnkit.ui.sweeps import sweep_form
-from attnkit.ui.sweeps.cell_card import lab_experiment, numbers_of, row_of, take_mark
+from attnkit.ui.sweeps import live_sweep
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
 from attnkit.ui.sweeps.phase import COLUMNS
+from attnkit.ui.sweeps.sections import lab_experiment, numbers_of, row_of, take_mark
 from attnkit.variants import Variant
 
 X, Y = "d_head", "n_entries"
@@ -535,7 +535,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     def tiny(**given):
         return Sweep(**{**given, "base": {**TINY, "n_names": 11, "task": given["base"]["task"]}})
 
-    monkeypatch.setattr(sweep_form, "Sweep", tiny)
+    monkeypatch.setattr(live_sweep, "Sweep", tiny)
     tab = open_page("capacity", show="live")
     tab.selectbox(key="form_task").set_value("directed")
     tab = show(tab)
