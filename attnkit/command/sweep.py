@@ -7,9 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput, known_name, reason_of, whole_number
-from attnkit.command.interrupts import interrupts
-from attnkit.command.outputs import got_path, say
+from attnkit.command.arguments import (
+    BadInput,
+    Commands,
+    add_command,
+    got_path,
+    known_name,
+    reason_of,
+    say,
+    whole_number,
+)
+from attnkit.command.process import interrupts
 from attnkit.foundation.settings import shown
 
 if TYPE_CHECKING:
@@ -26,9 +34,11 @@ _OPTIONS = {"out": "--out", "place": "--engine"}
 """Options of the command by the names that the library's messages begin with."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands, "sweep", "train variants at every point of a grid of settings", _run
+    )
     parser.add_argument("specification", metavar="SPEC.toml", help="base, axes, variants, seeds")
     parser.add_argument(
         "--engine",
