@@ -20,9 +20,8 @@ from test_metrics import expected_of
 from visiting import drawn, plain_text, press, said, show, turn_to, watch_series
 
 from attnkit.analysis import capacity
-from attnkit.analysis.boundary import Boundary, boundary, mean_ratio, ratios, smallest
+from attnkit.analysis.boundary import Boundary, boundary, half_point, mean_ratio, ratios, smallest
 from attnkit.analysis.conclusion import conclusion
-from attnkit.analysis.logistic import half_point
 from attnkit.figures import capacity as phases
 from attnkit.figures import frontier as costs_of
 from attnkit.figures import gaps

@@ -7,8 +7,7 @@ from functools import partial
 import streamlit as st
 
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.capacity import with_mark
-from attnkit.figures.phase import MEASURES
+from attnkit.figures.capacity import MEASURES, with_mark
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.result import SHIPPED, load_shipped
 from attnkit.sweeps.specification import InvalidSweep

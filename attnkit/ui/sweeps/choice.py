@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from attnkit.analysis.capacity import COSTS, Cost
 from attnkit.analysis.conclusion import Conclusion, conclusion, label_of
-from attnkit.figures.phase import MEASURES, Measure
+from attnkit.figures.capacity import MEASURES, Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.result import SHIPPED

@@ -12,7 +12,7 @@ import streamlit as st
 from attnkit.analysis.capacity import COSTS, difference, matching_cost, slice_at
 from attnkit.analysis.conclusion import label_of
 from attnkit.experiment import Experiment
-from attnkit.figures.capacity import describe_slice, plot_slice
+from attnkit.figures.capacity import MEASURES, describe_slice, plot_slice
 from attnkit.figures.frontier import (
     FRONTIER_KEY,
     describe_frontier,
@@ -22,7 +22,6 @@ from attnkit.figures.frontier import (
 )
 from attnkit.figures.gaps import DifferenceMeasure, describe_difference, plot_difference
 from attnkit.figures.panels import Figure
-from attnkit.figures.phase import MEASURES
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.tables import csv_of_frame
 from attnkit.foundation.words import numbers_kept
