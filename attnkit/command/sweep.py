@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import (
     BadInput,
@@ -113,8 +115,8 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
             say(_outlook(prepared, workers.n_workers, seconds))
             if arguments.estimate:
                 return 0
-            with _Bar(prepared.estimate.n_runs) as bar:
-                drive(prepared, workers, bar)
+            with _progress_shown(prepared.plan.n_missing) as show:
+                drive(prepared, workers, show)
     else:
         say(f"0 runs to train, {sweep.n_runs} finished before")
         if arguments.estimate:
@@ -188,32 +190,22 @@ def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:
     return 0
 
 
-class _Bar:
-    """Progress on standard error: a bar on a terminal, else a line for every tenth."""
+@contextmanager
+def _progress_shown(n_runs: int) -> Iterator[Callable[[Progress], None]]:
+    """Yield what shows progress: a bar on a terminal, else a line for every tenth."""
+    from tqdm import tqdm
 
-    def __init__(self, n_runs: int) -> None:
-        self._n_runs = n_runs
-        self._next_line = 0.1
-        self._bar: Any = None
+    from attnkit.training.pace import duration_in_words
 
-    def __enter__(self) -> _Bar:
-        if sys.stderr.isatty():
-            from tqdm import tqdm
+    with tqdm(total=n_runs, unit="run", file=sys.stderr, leave=False, disable=None) as bar:
+        n_said = 0
 
-            self._bar = tqdm(total=self._n_runs, unit="run", file=sys.stderr, leave=False)
-        return self
+        def show(progress: Progress) -> None:
+            nonlocal n_said
+            n_finished = progress.n_done + progress.n_failed
+            bar.update(n_finished - bar.n)
+            if bar.disable and n_finished - n_said >= n_runs / 10:
+                n_said, left = n_finished, duration_in_words(progress.seconds_left)
+                say(f"{n_finished} of {n_runs} runs, {progress.n_workers} workers, {left} left")
 
-    def __call__(self, progress: Progress) -> None:
-        n_finished = progress.n_done + progress.n_failed
-        if self._bar is not None:
-            self._bar.update(n_finished - self._bar.n)
-        elif n_finished >= self._next_line * self._n_runs:
-            self._next_line = n_finished / self._n_runs + 0.1
-            from attnkit.training.pace import duration_in_words
-
-            left = duration_in_words(progress.seconds_left)
-            say(f"{n_finished} of {self._n_runs} runs, {progress.n_workers} workers, {left} left")
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        yield show

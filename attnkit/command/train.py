@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnkit.command.arguments import (
@@ -37,6 +38,7 @@ from attnkit.variants.sharing import Sharing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.service.store import ResultStore
     from attnkit.training import Training
     from attnkit.training.progress import Display
     from attnkit.training.results import Result
@@ -121,8 +123,9 @@ def _run(arguments: argparse.Namespace) -> int:
         check_folder("--out", arguments.out, SAVED)
     for sentence in (*own_notes(experiment.task), *expectation(experiment)):
         say(sentence)
-    store = OptionalStore(arguments.store)
-    stored = store.find(experiment, arguments.device)
+    stored: Result | None = None
+    if arguments.store is not None:
+        stored = _find_stored(experiment, arguments.store, arguments.device)
     failed: ModuleFailure | None = None
     try:
         result = stored or train_with_progress(experiment, arguments.device)
@@ -138,7 +141,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.out is not None:
             saving.attempt("--out", arguments.out, lambda: result.save(arguments.out))
         if stored is None and arguments.store is not None:
-            saving.attempt("--store", arguments.store, lambda: store.put(result))
+            put = partial(_store_finished, result, arguments.store)
+            saving.attempt("--store", arguments.store, put)
         if arguments.json == SCREEN:
             print(document)
         else:
@@ -151,73 +155,57 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if result.snapshot.status == "finished" else INTERRUPTED
 
 
-class OptionalStore:
-    """Store of results for one command, or no store.
+@contextmanager
+def _open_store(address: str) -> Iterator[ResultStore]:
+    """Open the store of `--store`: a folder, the URL of a database, or "" for that of the server.
 
-    Args:
-        address: A folder or the URL of a database. Empty: the store of the environment. None: no
-            store; nothing is found or saved.
-
-    Raises:
-        BadInput: On construction and in every method, if the store cannot be used.
+    Errors of the store are raised as `BadInput`, and its notes are printed.
     """
+    from attnkit.service.server import server_settings
+    from attnkit.service.store import ResultStore, Unavailable
 
-    def __init__(self, address: str | None) -> None:
-        self._store: ResultStore | None = None
-        if address is not None:
-            if "\0" in address:
-                got = got_path("--store", address)
-                raise BadInput(f"{got}, but no address has a null character")
-            from attnkit.service.server import server_settings
-            from attnkit.service.store import ResultStore
+    if "\0" in address:
+        raise BadInput(f"{got_path('--store', address)}, but no address has a null character")
+    store: ResultStore | None = None
+    try:
+        server = server_settings()
+        store = ResultStore(address or server.store, megabytes=server.store_megabytes)
+        yield store
+    except Unavailable as error:
+        raise BadInput(f"--store: {error}") from None
+    finally:
+        if store is not None:
+            store.close()
+            for note in store.notes:
+                say(note)
 
-            with self._errors():
-                server = server_settings()
-                address = address or server.store
-                self._store = ResultStore(address, megabytes=server.store_megabytes)
 
-    def find(self, experiment: Experiment, device: str) -> Result | None:
-        """Return the stored result of an experiment if training would give the same bits.
+def _find_stored(experiment: Experiment, address: str, device: str) -> Result | None:
+    """Return the stored result of an experiment if training would give the same bits.
 
-        A line on standard error says that it is stored, or that another engine, another kind of
-        processor or other versions trained it; then None is returned.
-        """
-        if self._store is None:
-            return None
-        with self._errors():
-            result = self._store.result(experiment.hash)
-        if result is None:
-            return None
-        from attnkit.training.maker import Maker
-        from attnkit.training.training import pick_device
+    A line on standard error says that it is stored, or that another engine, another kind of
+    processor or other versions trained it; then None is returned.
+    """
+    from attnkit.training.maker import Maker
+    from attnkit.training.training import pick_device
 
-        maker, here = result.snapshot.maker, Maker.here(pick_device(device))
-        same, outcome = maker == here, ": nothing is trained"
-        if not same:
-            outcome = f", but {maker} trained it: it is trained again by {here}"
-        say(f"experiment {experiment.hash} is stored{outcome}")
-        return result if same else None
+    with _open_store(address) as store:
+        result = store.result(experiment.hash)
+    if result is None:
+        return None
+    maker, here = result.snapshot.maker, Maker.here(pick_device(device))
+    if maker != here:
+        again = f"{maker} trained it: it is trained again by {here}"
+        say(f"experiment {experiment.hash} is stored, but {again}")
+        return None
+    say(f"experiment {experiment.hash} is stored: nothing is trained")
+    return result
 
-    def put(self, result: Result) -> None:
-        """Store a result if its training is finished."""
-        if self._store is not None and result.snapshot.status == "finished":
-            with self._errors():
-                self._store.put(*result.to_blobs())
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Report errors of the store as `BadInput`, print the store's notes, and close it."""
-        from attnkit.service.store import Unavailable
-
-        try:
-            yield
-        except Unavailable as error:
-            raise BadInput(f"--store: {error}") from None
-        finally:
-            if self._store is not None:
-                self._store.close()
-                while self._store.notes:
-                    say(self._store.notes.pop(0))
+def _store_finished(result: Result, address: str) -> None:
+    if result.snapshot.status == "finished":
+        with _open_store(address) as store:
+            store.put(*result.to_blobs())
 
 
 def train_with_progress(experiment: Experiment, device: str) -> Result:

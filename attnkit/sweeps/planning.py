@@ -191,12 +191,12 @@ class ChunkReport:
     Attributes:
         n_runs: Runs that were trained.
         n_failed: Runs that could not be trained; the part holds the reasons.
-        seconds: Index of the variant → seconds that its runs took, with those on tuning seeds.
+        seconds: Seconds that the runs took, with those on tuning seeds.
     """
 
     n_runs: int
     n_failed: int = 0
-    seconds: dict[int, float] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 @dataclass
@@ -209,8 +209,8 @@ class CostModel:
 
     sweep: Sweep
     pace: float = 0.1
-    _predicted: dict[int, float] = field(default_factory=dict)
-    _measured: dict[int, float] = field(default_factory=dict)
+    _predicted: float = 0.0
+    _measured: float = 0.0
 
     @staticmethod
     def measured(sweep: Sweep, plan: Plan) -> CostModel:
@@ -227,35 +227,26 @@ class CostModel:
 
     def seconds(self, group: Group) -> float:
         """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
-        return sum(self._seconds_of(group, variant) for variant in group.variants)
+        predicted = self._predict(group)
+        return predicted * self._measured / self._predicted if self._predicted else predicted
 
-    def _seconds_of(self, group: Group, variant: int) -> float:
-        predicted = self._predict(group, variant)
-        known = self._predicted.get(variant, 0.0)
-        if known:
-            return predicted * self._measured[variant] / known
-        total = sum(self._predicted.values())
-        return predicted * (sum(self._measured.values()) / total if total else 1.0)
-
-    def _predict(self, group: Group, variant: int) -> float:
-        sweep, name, rates = self.sweep, self.sweep.sharing[variant], self.sweep.rates
+    def _predict(self, group: Group) -> float:
+        sweep, rates = self.sweep, self.sweep.rates
         n_tuning = rates.tuning_seeds * len(rates.multiples) if rates.tunes else 0
-        experiment = _experiment(sweep, group.point, sweep.sharing)
-        if experiment is None or name not in experiment.sharing:
-            experiment = _experiment(sweep, group.point, (name,))
-        if experiment is None:
-            return 0.0
-        return (len(group.seeds) + n_tuning) * self.pace * work_of(experiment, name, sweep.engine)
+        work = 0.0
+        for variant in variants_of(sweep, group):
+            experiment = _experiment(sweep, group.point, sweep.sharing)
+            if experiment is None or variant not in experiment.sharing:
+                experiment = _experiment(sweep, group.point, (variant,))
+            if experiment is not None:
+                work += work_of(experiment, variant, sweep.engine)
+        return (len(group.seeds) + n_tuning) * self.pace * work
 
-    def learn(self, chunk: Chunk, report: ChunkReport) -> None:
-        """Correct the estimates by what a chunk has taken, for each variant."""
-        measured = {variant: spent for variant, spent in report.seconds.items() if spent}
-        for group in chunk.groups:
-            for variant in measured.keys() & set(group.variants):
-                predicted = self._predict(group, variant)
-                self._predicted[variant] = self._predicted.get(variant, 0.0) + predicted
-        for variant, spent in measured.items():
-            self._measured[variant] = self._measured.get(variant, 0.0) + spent
+    def learn(self, chunk: Chunk, seconds: float) -> None:
+        """Correct the estimates by what a chunk has taken."""
+        if seconds:
+            self._predicted += sum(map(self._predict, chunk.groups))
+            self._measured += seconds
 
 
 @dataclass(frozen=True)

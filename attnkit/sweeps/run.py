@@ -180,7 +180,7 @@ def drive(
                     _record_failure(sweep, chunk, folder, str(error))
                     progress.n_failed += chunk.n_runs
             else:
-                model.learn(chunk, done)
+                model.learn(chunk, done.seconds)
                 progress.n_done += done.n_runs
                 progress.n_failed += done.n_failed
         progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers

@@ -240,7 +240,7 @@ class Sweep(BaseModel):
         errors: dict[Variant, InvalidExperiment] = {}
         possible: set[Variant] = set()
         for point in points:
-            at_point = self._errors_at(point)
+            at_point = self.errors_at(point)
             errors = {**at_point, **errors}
             possible |= set(self.sharing) - at_point.keys()
             if len(at_point) == len(self.sharing):
@@ -249,7 +249,7 @@ class Sweep(BaseModel):
             if variant not in possible:
                 raise InvalidSweep(*self._with_keys(errors[variant]))
 
-    def _errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
+    def errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
         """Return the errors of the variants that are impossible at a point."""
         with contextlib.suppress(InvalidExperiment):
             self.experiment(point, self.sharing)

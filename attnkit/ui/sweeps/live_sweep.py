@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -40,16 +39,7 @@ _ALL = tuple(Variant(sharing.value) for sharing in Sharing)
 PAUSED, STOPPED = "Paused.", "Stopped."
 """Problems of a live sweep that its visitor has paused or stopped."""
 
-_COLUMNS = (
-    "sharing",
-    "seed",
-    "accuracy",
-    "loss",
-    "steps_to_threshold",
-    "learning_rate",
-    "error",
-    "cell",
-)
+_COLUMNS = ("sharing", "seed", "accuracy", "loss", "steps_to_threshold", "learning_rate", "error")
 """Columns that a result has even if nothing is trained yet."""
 
 
@@ -247,9 +237,9 @@ class LiveSweep(Series):
     def result(self) -> SweepResult:
         """Return the result of all finished runs; the same object until there are more."""
         if self._drawn is None or self._drawn[0] != self.n_finished:
-            empty = pd.DataFrame(columns=_COLUMNS, dtype=object)
-            rows = pd.concat(self._tables, ignore_index=True) if self._tables else empty
-            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS])))
+            empty = pd.DataFrame(dtype=object)
+            rows = pd.concat(self._tables or [empty], ignore_index=True)
+            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS, "cell"])))
             self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
         return self._drawn[1]
 
@@ -274,21 +264,15 @@ def parts_of(
     failed: list[tuple[dict[str, Value], Variant, str]] = []
     for index in Plan.of(sweep).order:
         point = sweep.point(int(index))
-        with contextlib.suppress(InvalidExperiment):
-            parts.append((point, sweep.experiment(point, sweep.sharing)))
-            continue
-        possible = []
-        for variant in sweep.sharing:
-            try:
-                possible.append((variant, sweep.experiment(point, [variant])))
-            except InvalidExperiment as error:
-                failed.append((point, variant, str(error)))
+        errors = sweep.errors_at(point)
+        failed += [(point, variant, str(error)) for variant, error in errors.items()]
+        possible = [variant for variant in sweep.sharing if variant not in errors]
         if not possible:
             continue
         try:
-            together = [sweep.experiment(point, [variant for variant, _ in possible])]
+            together = [sweep.experiment(point, possible)]
         except InvalidExperiment:  # too large side by side
-            together = [experiment for _, experiment in possible]
+            together = [sweep.experiment(point, [variant]) for variant in possible]
         parts += [(point, experiment) for experiment in together]
     return tuple(parts), tuple(failed)
 
