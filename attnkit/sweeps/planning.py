@@ -29,18 +29,7 @@ SHORTEST_CHUNK, LONGEST_CHUNK = 10.0, 60.0
 """Seconds of training that a chunk takes on one core: long enough that sending it and writing its
 part cost little, short enough that little is lost with a worker."""
 
-_CHUNKS_PER_WORKER = 8
-"""Number of chunks per worker in a short sweep, so that all workers end at about the same time."""
-
-N_SAMPLED = 200
-"""Number of points whose costs stand for those of all points in an estimate."""
-
-_MEASURED = (0.0, 0.5, 0.9)
-"""Places of the measured experiments among a sample that is sorted by work, from 0 to 1."""
-
-_MOST_MEASURED_SECONDS = 4.0
-
-WORKER_MEGABYTES = 480.0
+_WORKER_MEGABYTES = 480.0
 """Memory of a worker process before it trains anything, with torch and the kernel loaded."""
 
 
@@ -152,7 +141,8 @@ class Plan:
             total, n_seen = total + estimated, n_seen + group.n_runs
             share = total / n_seen * left / n_workers  # expected seconds of each worker
             shortest = min(SHORTEST_CHUNK, share / 2)
-            target = np.clip(share / _CHUNKS_PER_WORKER, shortest, LONGEST_CHUNK)
+            # in a short sweep eight chunks for each worker, so that all end at about the same time
+            target = np.clip(share / 8, shortest, LONGEST_CHUNK)
             pieces = _pieces(group, estimated)
             for piece in pieces:
                 if pending and taken + estimated / len(pieces) > target:
@@ -219,8 +209,8 @@ class CostModel:
         experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine))
         paces: list[float] = []
         started = time.perf_counter()
-        for index in sorted({round(share * (len(experiments) - 1)) for share in _MEASURED}):
-            if experiments and time.perf_counter() - started < _MOST_MEASURED_SECONDS:
+        for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
+            if experiments and time.perf_counter() - started < 4:
                 experiment = experiments[index].replace(n_seeds=1)
                 paces.append(measure_pace(sweep.engine, experiment, block=2))
         return CostModel(sweep, mean(paces)) if paces else CostModel(sweep)
@@ -266,7 +256,7 @@ class Estimate:
     @staticmethod
     def of(plan: Plan, model: CostModel) -> Estimate:
         """Return the estimate for a plan, from a sample of its points."""
-        groups = sample(plan, N_SAMPLED)
+        groups = sample(plan, 200)
         n_sampled = sum(group.n_runs for group in groups)
         seconds = sum(model.seconds(group) for group in groups)
         experiments = [e for group in groups if (e := possible_experiment(plan.sweep, group))]
@@ -277,7 +267,7 @@ class Estimate:
             largest *= max(1.0, rates.tuning_seeds * len(rates.multiples) / n_seeds)
         n_runs = plan.n_missing
         hours = seconds / 3600 * n_runs / n_sampled if n_sampled else 0.0
-        return Estimate(n_runs, hours, WORKER_MEGABYTES + largest)
+        return Estimate(n_runs, hours, _WORKER_MEGABYTES + largest)
 
 
 def sample(plan: Plan, n_points: int) -> list[Group]:

@@ -85,17 +85,11 @@ class SweepFolder:
         if not files.exists(path):
             return None
         try:
-            return Sweep(**parse_json(self._content(path)))
+            if not files.isfile(path):  # opening a pipe would wait for ever
+                raise BadDocument("it is a folder, a pipe or a device, allowed a file")
+            return Sweep(**parse_json(files.cat_file(path, 0, MOST_BYTES + 1)))
         except (OSError, ValueError, TypeError) as error:
             raise InvalidSweep(f"out: {path} is not the file of a sweep ({error})") from None
-
-    def _content(self, path: str) -> bytes:
-        """Return the content of a small file."""
-        files = self._place[0]
-        if not files.isfile(path):  # opening a pipe would wait for ever
-            raise BadDocument("it is a folder, a pipe or a device, allowed a file")
-        content: bytes = files.cat_file(path, 0, MOST_BYTES + 1)
-        return content
 
     def write_specification(self, sweep: Sweep) -> None:
         """Write the specification, and make the folder of the parts."""
@@ -138,10 +132,6 @@ class SweepFolder:
         return sorted(
             p for p in names if p.endswith(".parquet") and not p.rpartition("/")[2].startswith(".")
         )
-
-    def n_bytes(self) -> int:
-        """Return the size of all complete parts."""
-        return sum(int(self._place[0].size(path)) for path in self.part_paths())
 
     def read_parts(self, columns: list[str] | None = None) -> pd.DataFrame | None:
         """Return the rows of all parts, with some or all columns; None if there are no parts.

@@ -177,7 +177,11 @@ def drive(
                 elif chunk is not alone:
                     suspects.append(chunk)
                 else:
-                    _record_failure(sweep, chunk, folder, str(error))
+                    (group,) = chunk.groups
+                    (variant,) = variants_of(sweep, group)
+                    point, reason = sweep.point(group.point), str(error)
+                    rows = failed_rows(sweep, point, variant, group.seeds, reason)
+                    folder.write_part(rows)
                     progress.n_failed += chunk.n_runs
             else:
                 model.learn(chunk, done.seconds)
@@ -186,14 +190,6 @@ def drive(
         progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers
         if report is not None:
             report(progress)
-
-
-def _record_failure(sweep: Sweep, chunk: Chunk, folder: SweepFolder, reason: str) -> None:
-    """Write a part that says why the only cell of a chunk could not be trained."""
-    (group,) = chunk.groups
-    (variant,) = variants_of(sweep, group)
-    point = sweep.point(group.point)
-    folder.write_part(failed_rows(sweep, point, variant, group.seeds, reason))
 
 
 def run_sweep(

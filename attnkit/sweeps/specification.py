@@ -193,7 +193,10 @@ class Sweep(BaseModel):
     budget: Budget = Budget()
 
     def __init__(self, /, **values: Any) -> None:
-        base, axes = (_table_of(key, values.get(key, {})) for key in ("base", "axes"))
+        base, axes = values.get("base", {}), values.get("axes", {})
+        for key, table in (("base", base), ("axes", axes)):
+            if not isinstance(table, Mapping):
+                raise InvalidSweep(Problem(key, table, "a table of settings"))
         task = base.get("task", DEFAULT_TASK)
         if not is_task(task):
             raise InvalidSweep(Problem("base.task", task, allowed_names(TASKS, shown(task))))
@@ -264,16 +267,15 @@ class Sweep(BaseModel):
 
     def _with_keys(self, error: InvalidExperiment) -> list[Problem]:
         """Return the problems of an experiment with the keys of the specification."""
-        return [replace(problem, field=self._key(problem.field)) for problem in error.problems]
+        keys = {name: f"axes.{name}" for name in self.axes}
+        keys |= {name: name for name in ("sharing", "n_seeds", "first_seed")}
+        return [
+            replace(problem, field=keys.get(problem.field, f"base.{problem.field}"))
+            for problem in error.problems
+        ]
 
     def __hash__(self) -> int:
         return hash(self.hash)
-
-    def _key(self, field: str) -> str:
-        """Return the key of the specification that holds a setting."""
-        if field in ("sharing", "n_seeds", "first_seed"):
-            return field
-        return f"axes.{field}" if field in self.axes else f"base.{field}"
 
     @property
     def n_points(self) -> int:
@@ -489,12 +491,6 @@ def _values_of_range(
         raise InvalidSweep(*problems) from None
     except ValueError as error:
         raise InvalidSweep(Problem(key, "a range", str(error))) from None
-
-
-def _table_of(key: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidSweep(Problem(key, value, "a table of settings"))
-    return value
 
 
 def _known_setting(key: str, name: str, task: str) -> Setting:

@@ -43,12 +43,6 @@ from attnkit.foundation.settings import shown
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.training.engine import ENGINE
 
-_USABLE_MEMORY = 0.8
-"""Share of the free memory that workers on this machine may use."""
-
-_MAX_RETRIES = 3
-"""Number of times that Ray starts a task again after its worker or its machine was lost."""
-
 _PATIENCE = 15
 """Seconds in which a cluster has to answer."""
 
@@ -72,8 +66,6 @@ _OTHERS = {
 """What the addresses of a cluster for other programs are, by their scheme."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-_ONE_THREAD = (N_CORES, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -130,7 +122,8 @@ def open_workers(place: str, megabytes: float) -> Iterator[Workers]:
     if place not in PLACES:
         raise InvalidSweep(f"place: got {place!r}, allowed {' or '.join(PLACES)}")
     free, _ = free_and_total_memory()
-    workers = PLACES[place](max(1, min(n_cores(), int(_USABLE_MEMORY * free / megabytes))))
+    n_fitting = int(0.8 * free / megabytes)  # some memory stays for other programs
+    workers = PLACES[place](max(1, min(n_cores(), n_fitting)))
     try:
         yield workers
     except BaseException:
@@ -240,7 +233,7 @@ class RayWorkers:
                 self._start(n_workers)
             else:
                 self._connect(address)
-        self._task = self._ray.remote(_call).options(num_cpus=1, max_retries=_MAX_RETRIES)
+        self._task = self._ray.remote(_call).options(num_cpus=1, max_retries=3)
 
     @property
     def n_workers(self) -> int:
@@ -405,7 +398,8 @@ def _reachable_host(got: str, address: str) -> str:
 @contextlib.contextmanager
 def _runtime_environment(ship: bool) -> Iterator[dict[str, Any]]:
     """Give what Ray sets up for workers: one thread, the same plugins, engine and code."""
-    variables = dict.fromkeys(_ONE_THREAD, "1")
+    threads = (N_CORES, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    variables = dict.fromkeys(threads, "1")
     variables |= {name: os.environ[name] for name in (PLUGINS, ENGINE) if name in os.environ}
     if not ship:
         variables["PYTHONPATH"] = environment_with_package()["PYTHONPATH"]

@@ -19,7 +19,7 @@ from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
-from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
+from attnkit.ui.sweeps.live_sweep import TICK_SECONDS, LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.sweeps.phase import phase_of
 from attnkit.ui.sweeps.sections import (
@@ -38,9 +38,6 @@ from attnkit.ui.sweeps.sections import (
 from attnkit.ui.widgets import bound, sections, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-
-TICK_SECONDS = 0.5
-"""Seconds between two updates while the visitor's own sweep trains."""
 
 PHASE = "capacity_phase"
 """Key of the phase diagram."""

@@ -31,6 +31,9 @@ from attnkit.variants.sharing import Sharing
 MOST_POINTS = 100
 """Largest number of points of a sweep that runs live."""
 
+TICK_SECONDS = 0.5
+"""Seconds between two updates of a page while a sweep trains: then the next point begins."""
+
 MOST_VARIANTS = 10
 """Largest number of variants of a sweep that runs live."""
 
@@ -187,7 +190,7 @@ def estimate_in_words(sweep: Sweep) -> str:
     """Return what will be trained, and about how long that takes if nothing else trains."""
     experiments = [experiment for _, experiment in parts_of(sweep)[0]]
     n_runs = sum(experiment.n_runs for experiment in experiments)
-    seconds = sum(map(training_service().estimate, experiments))
+    seconds = sum(training_service().estimate(one) + TICK_SECONDS for one in experiments)
     text = f"{n_runs:,} models at {sweep.n_points} points"
     impossible = sweep.n_runs - n_runs
     if impossible:

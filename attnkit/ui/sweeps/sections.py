@@ -26,7 +26,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.tables import csv_of_frame
 from attnkit.foundation.words import numbers_kept
 from attnkit.service.service import Refused
-from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps import SweepResult
 from attnkit.training.metrics import asymmetry
 from attnkit.training.summary import percent, percent_limits
 from attnkit.ui import components
@@ -64,13 +64,9 @@ def take_mark(choice: CapacityChoice, result: SweepResult, mark: int | list[int]
     index = next(iter(mark), None) if isinstance(mark, list) else mark
     table = table_of(result)
     if index is not None and index in table.index:
-        choice.cell = cell_at(result.sweep, table.loc[[index]].iloc[0])
-
-
-def cell_at(sweep: Sweep, row: pd.Series[Any]) -> Cell:
-    """Return the cell of a row of the table of cells."""
-    values = (next(v for v in values if v == row[name]) for name, values in sweep.axes.items())
-    return Cell(tuple(values), Variant(row["sharing"]))
+        row, axes = table.loc[[index]].iloc[0], result.sweep.axes.items()
+        values = (next(v for v in values if v == row[name]) for name, values in axes)
+        choice.cell = Cell(tuple(values), Variant(row["sharing"]))
 
 
 def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
@@ -122,7 +118,11 @@ def show_cell(result: SweepResult, cell: Cell) -> None:
         key="capacity_lab",
         help=f"The Lab opens and trains these {n_runs} again{beside}.",
     ):
-        open_in_lab(experiment)
+        try:
+            training_service().submit(experiment, watcher=watcher(), reuse=True)
+        except Refused as error:
+            st.toast(f"The Lab opens, but does not train yet: {plain(str(error))}.")
+        st.switch_page("pages/lab.py", query_params=with_hidden(experiment.to_params()))
 
 
 def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
@@ -167,15 +167,6 @@ def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:
     if rate != base_rate:
         variant = Variant(f"{variant} learning_rate={rate:g}")
     return experiment.replace(learning_rate=base_rate, sharing=[BASELINE, variant])
-
-
-def open_in_lab(experiment: Experiment) -> None:
-    """Train an experiment, and open the Lab, which shows it; or only open it, if it is refused."""
-    try:
-        training_service().submit(experiment, watcher=watcher(), reuse=True)
-    except Refused as error:
-        st.toast(f"The Lab opens, but does not train yet: {plain(str(error))}.")
-    st.switch_page("pages/lab.py", query_params=with_hidden(experiment.to_params()))
 
 
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
