@@ -123,7 +123,7 @@ def boundary(
         found.append(half_point(numbers, n_solved, n_runs, rises=rises, reach=reach))
     if not rows:
         return None
-    limits = np.array([[point.value, point.low, point.high] for point in found]).T
+    limits = np.array(found).T
     if logarithmic:
         limits = np.where(np.isfinite(limits), np.exp2(limits), limits)
     half, low, high = limits
@@ -192,8 +192,7 @@ def _logarithms(found: Boundary, rows: list[int]) -> Float[np.ndarray, "3 y"]:
     return logarithms
 
 
-@dataclass(frozen=True)
-class HalfPoint:
+class HalfPoint(NamedTuple):
     """Value at which half of the runs succeed, with the limits of its band.
 
     A number outside of the tested values is not extrapolated: it is infinite, with the sign of its

@@ -372,7 +372,7 @@ def _import_ray() -> Any:
 def _reachable_host(got: str, address: str) -> str:
     """Return the host of an address, at whose port something answers.
 
-    Ray itself tries for a quarter of an hour.
+    Ray itself would try for half a minute, and print warnings meanwhile.
 
     Args:
         got: Beginning of a message, which names the address and what holds it.
