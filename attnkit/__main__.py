@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from attnkit.command.interrupts import interrupts
+from attnkit.command.process import interrupts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_process() -> int:
     """Run the command of this process and return its exit code; the process ends next."""
     interrupts.install()
-    from attnkit.command.streams import prepare_streams
+    from attnkit.command.process import prepare_streams
     from attnkit.foundation.process import threads_of_libraries
 
     prepare_streams()

@@ -20,21 +20,20 @@ from test_metrics import expected_of
 from visiting import drawn, plain_text, press, said, show, turn_to, watch_series
 
 from attnkit.analysis import capacity
-from attnkit.analysis.boundary import Boundary, boundary, mean_ratio, ratios, smallest
+from attnkit.analysis.boundary import Boundary, boundary, half_point, mean_ratio
 from attnkit.analysis.conclusion import conclusion
-from attnkit.analysis.logistic import half_point
 from attnkit.figures import capacity as phases
 from attnkit.figures import frontier as costs_of
 from attnkit.figures import gaps
 from attnkit.figures.grid import cell_texts
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui.pages import capacity as page
-from attnkit.ui.sweeps import sweep_form
-from attnkit.ui.sweeps.cell_card import lab_experiment, numbers_of, row_of, take_mark
+from attnkit.ui.sweeps import live_sweep
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
 from attnkit.ui.sweeps.phase import COLUMNS
+from attnkit.ui.sweeps.sections import lab_experiment, numbers_of, row_of, take_mark
 from attnkit.variants import Variant
 
 X, Y = "d_head", "n_entries"
@@ -251,32 +250,15 @@ def test_a_boundary_has_a_point_at_every_value_of_the_other_axis():
         assert boundary(made_sweep(lambda *_, c=chance: c), "QKV", X, Y) is None
 
 
-def test_the_smallest_width_is_that_from_which_on_all_seeds_succeed():
-    """Failures at wider heads count; infinite if the widest fails, with none below the first."""
-    late, extreme = WHOLE.runs.copy(), wider({"QKV": 1, "K=V": 99})
-    one = {"sharing": "K=V", X: 8, Y: 4, "seed": 0}
-    late.loc[cells_where(WHOLE, one), "steps_to_threshold"] = math.nan
-    result = SweepResult(WHOLE.sweep, late)
-    for swept, share, expected, below in (
-        (result, 1.0, [6, 12, 6, 6], [4, 8, 4, 4]),
-        (result, 0.8, [6] * 4, [4] * 4),
-        (extreme, 1.0, [math.inf] * 4, [16] * 4),
-    ):
-        table = smallest(swept, "K=V", X, Y, share=share)
-        assert (table["smallest"].tolist(), table["below"].tolist()) == (expected, below)
-    assert smallest(extreme, "QKV", X, Y)["below"].isna().all()
-
-
-def test_ratios_have_the_intervals_of_both_boundaries_against_any_baseline():
+def test_a_ratio_has_the_interval_of_both_boundaries():
     """As Zou and Donner add them: log₂ ratios of 1 and 3, with limits 1 below and 2 above."""
     result = made_sweep(logistic(QKV=3, KV=6, QK=3), sharing=("QKV", "K=V", "Q=K"))
-    table = ratios(result, X, Y).set_index("sharing")
-    assert 1.5 < table.loc["K=V", "low"] < 2 < table.loc["K=V", "high"]
-    assert table.loc["Q=K", "low"] < 1 < table.loc["Q=K", "high"]
-    assert table["n_compared"].tolist() == [4, 4]
-    there, back = table.loc["K=V"], ratios(result, X, Y, baseline="K=V").iloc[0]
-    expected = [1 / back[end] for end in ("ratio", "high", "low")]
-    assert [there[end] for end in ("ratio", "low", "high")] == pytest.approx(expected)
+    qkv, kv, qk = (boundary(result, name, X, Y) for name in ("QKV", "K=V", "Q=K"))
+    there, back, equal = mean_ratio(kv, qkv), mean_ratio(qkv, kv), mean_ratio(qk, qkv)
+    assert 1.5 < there.low < 2 < there.high
+    assert equal.low < 1 < equal.high
+    assert there.n_compared == equal.n_compared == 4
+    assert there[:3] == pytest.approx((1 / back.ratio, 1 / back.high, 1 / back.low))
     limits = [2.0, 4.0, 8.0], [1.0, 2.0, 4.0], [8.0, 16.0, 32.0]
     b = Boundary("QKV", X, Y, [2, 4, 8], *map(np.array, limits), rises=True, has_ratios=True)
     factors = np.array([2.0, 8.0, math.inf])
@@ -535,7 +517,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     def tiny(**given):
         return Sweep(**{**given, "base": {**TINY, "n_names": 11, "task": given["base"]["task"]}})
 
-    monkeypatch.setattr(sweep_form, "Sweep", tiny)
+    monkeypatch.setattr(live_sweep, "Sweep", tiny)
     tab = open_page("capacity", show="live")
     tab.selectbox(key="form_task").set_value("directed")
     tab = show(tab)

@@ -18,7 +18,7 @@ from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
-from attnkit.command.outputs import marks
+from attnkit.command.arguments import marks
 from attnkit.evidence import gathering, record
 from attnkit.evidence.presentation import readable, to_markdown
 from attnkit.evidence.record import Records, load_shipped

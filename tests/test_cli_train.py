@@ -16,7 +16,7 @@ from children import child
 from same import assert_same
 
 import attnkit as ak
-from attnkit.command.interrupts import Interrupts, interrupts
+from attnkit.command.process import Interrupts, interrupts
 from attnkit.examples import default_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable

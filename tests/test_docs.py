@@ -9,7 +9,7 @@ import pytest
 
 from attnkit import __version__
 from attnkit.claims import read_claim
-from attnkit.command.outputs import marks
+from attnkit.command.arguments import marks
 from attnkit.evidence.presentation import to_markdown
 from attnkit.evidence.questions import answers_in_markdown
 from attnkit.evidence.record import load_shipped

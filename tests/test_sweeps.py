@@ -15,12 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import CancelledError, Executor, Future
-from concurrent.futures.process import BrokenProcessPool
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pandas as pd
@@ -41,18 +39,15 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult, run_sweep
-from attnkit.sweeps.cluster import ClusterUnavailable, RayExecutor
-from attnkit.sweeps.folder import SweepFolder
-from attnkit.sweeps.local import LocalExecutor
 from attnkit.sweeps.planning import Plan
-from attnkit.sweeps.repetition import repeat_sample
-from attnkit.sweeps.run import start_workers
-from attnkit.sweeps.shipped import FOLDER, SHIPPED, load_shipped
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.result import FOLDER, SHIPPED, SweepFolder, load_shipped
+from attnkit.sweeps.specification import InvalidSweep, read_values
+from attnkit.sweeps.training import repeat_sample, train_chunk
+from attnkit.sweeps.workers import PLACES, LocalWorkers, RayWorkers, WorkerLost, open_workers
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.summary import run_table
-from attnkit.ui.sweeps import sweep_form
+from attnkit.ui.sweeps import live_sweep
 from attnkit.ui.sweeps.live_sweep import PAUSED, STOPPED, LiveSweep
 
 SMALL = Sweep(
@@ -69,35 +64,48 @@ def changed(sweep=SMALL, **changes):
     return Sweep(**{**sweep.to_dict(), **changes})
 
 
-class Inline(Executor):
-    """Executor that runs tasks at once in this process, and gives up those that it is told to."""
+class Inline:
+    """Workers that run tasks at once in this process, and lose those that they are told to."""
 
     n_workers, cancelled = 1, False
 
-    def __init__(self, gives_up=lambda chunk: False, error=None):
-        self.n_runs, self._gives_up = 0, gives_up
-        self._error = error or BrokenProcessPool("the worker ended")
+    def __init__(self, loses=lambda chunk: False, error=None):
+        self.n_runs, self._loses = 0, loses
+        self._error = error or WorkerLost("the worker ended")
 
-    def submit(self, fn, *args):
-        """Run a task before its future is returned."""
-        future, chunk = Future(), args[1] if args else None
-        if self._gives_up(chunk):
-            future.set_exception(self._error)
-        else:
-            future.set_result(fn(*args))
-            self.n_runs += chunk.n_runs
-        return future
+    def submit(self, function, *args):
+        """Run a task; it is what its result is."""
+        if function is not train_chunk:
+            return lambda: None
+        if self._loses(args[1]):
+            return Mock(side_effect=self._error)
+        self.n_runs += args[1].n_runs
+        return Mock(return_value=function(*args))
 
-    def shutdown(self, wait=True, *, cancel_futures=False):
+    def wait(self, tasks, seconds):
+        """Return all tasks, which are finished."""
+        return list(tasks)
+
+    def result(self, task):
+        """Return the result of a task, or raise its error."""
+        return task()
+
+    def shutdown(self, *, cancel):
         """Note how it ended."""
-        self.cancelled = cancel_futures
+        self.cancelled = cancel
+
+
+@contextlib.contextmanager
+def at(workers):
+    """Let sweeps train with these workers, wherever they are to be."""
+    with patch.dict("attnkit.sweeps.workers.PLACES", local=lambda _: workers):
+        yield
 
 
 def run_inline(sweep, folder, workers=None, **options):
     """Run a sweep in this process; return the number of runs that were trained and the result."""
     workers = workers or Inline()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnkit.sweeps.run.start_workers", lambda *_: workers)
+    with at(workers):
         result = run_sweep(sweep, folder, **options)
     return workers.n_runs, result
 
@@ -287,19 +295,19 @@ def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tm
     for most, n_failed in ((2, 0), (10**6, 2)):
         attempts, folder = [], tmp_path / str(most)
 
-        def gives_up(chunk, attempts=attempts, most=most):
+        def loses(chunk, attempts=attempts, most=most):
             holds = any(group.point == 2 and 1 in group.variants for group in chunk.groups)
             attempts.extend([chunk] * holds)
             return holds and len(attempts) <= most
 
-        rows = failed(run_inline(SMALL, folder, Inline(gives_up))[1])
+        rows = failed(run_inline(SMALL, folder, Inline(loses))[1])
         assert len(attempts) == 3
         told = [SMALL.sharing[1].value, "the worker ended"]
         assert rows[["sharing", "error"]].to_numpy().tolist() == [told] * n_failed
     assert run_inline(SMALL, folder)[0] == 0
     n_trained, result = run_inline(SMALL, folder, retry_failed=True)
     assert (n_trained, len(failed(result))) == (2, 0)
-    full = Inline(lambda chunk: True, OSError(28, "No space left on device"))
+    full = Inline(lambda _: True, OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):  # which is the fault of no cell
         run_inline(SMALL, tmp_path / "full", full)
     assert full.cancelled
@@ -317,9 +325,10 @@ def test_a_sweep_that_may_not_start_says_why(folder, monkeypatch):
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(InvalidSweep, match=part.name):
         run_inline(SMALL, folder)
-    monkeypatch.setattr("attnkit.sweeps.run.LocalExecutor", lambda n: Inline(lambda _: True))
-    with pytest.raises(InvalidSweep, match="__main__"):
-        start_workers("local", 1)
+    monkeypatch.setattr(LocalWorkers, "result", Mock(side_effect=WorkerLost))
+    for place, message in (("local", "__main__"), ("moon", "place: got 'moon', allowed local")):
+        with pytest.raises(InvalidSweep, match=message), open_workers(place, 1e9):
+            pass
 
 
 def test_a_result_is_read_back_from_one_file_and_repeated_to_the_bit(trained, tmp_path):
@@ -343,14 +352,19 @@ def test_a_result_is_read_back_from_one_file_and_repeated_to_the_bit(trained, tm
 
 def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder, run, monkeypatch):
     """An estimate trains nothing; all runs are in one file at the end."""
-    monkeypatch.setattr("attnkit.sweeps.run.start_workers", lambda *_: Inline())
+    monkeypatch.setitem(PLACES, "local", lambda _: Inline())
     file = folder.with_suffix(".toml")
     file.write_text(changed(n_seeds=3, budget={"price_per_core_hour": 2}).to_toml())
     code, output, errors = run("sweep", str(file), "--resume", "--estimate")
     assert (code, output) == (0, "")
-    assert re.match("8 runs .* 16 .*cost 0.00\n$", errors)
+    told = "8 runs .* 16 .* 1 s of one core, 1 s on 1 workers, 1 s of it to start.*cost 0.00\n$"
+    assert re.match(told, errors)
     code, output, errors = run("sweep", str(file), "--resume")
     assert (code, f"\n24 runs in {folder}; all of" in output) == (0, True)
+    heading, *rows = (line.split() for line in output.splitlines()[:-1])
+    assert heading == ["d_head", "n_entries", "sharing", "runs", "accuracy", "solved", "failed"]
+    points = [(*map(str, point), name) for *point, name in product((2, 3), (2, 5), ("QKV", "K=V"))]
+    assert [(*row[:4], *row[5:]) for row in rows] == [(*one, "3", "0/3", "0") for one in points]
     assert "8 of 8 runs, 1 workers" in errors
     assert len(SweepResult.load(folder / "runs.parquet").runs) == 24
     code, output, _ = run("sweep", str(file), "--check", "2")
@@ -361,23 +375,20 @@ def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder
 @pytest.mark.server
 def test_a_sweep_with_local_workers_survives_the_death_of_one(tmp_path):
     """It is killed in the middle of its first chunk, with others in flight, and is replaced."""
-    executor = LocalExecutor(1)
-    submit, kills = executor.submit, []
+    workers, kills = LocalWorkers(1), []
+    submit = workers.submit
 
-    def submit_and_kill(*task):
-        future = submit(*task)
-        if kills:
+    def submit_and_kill(function, *args):
+        task = submit(function, *args)
+        if function is train_chunk and kills:
             psutil.Process(kills.pop()).kill()
-        return future
+        return task
 
-    try:
-        kills.append(submit(os.getpid).result(60))
-        assert kills != [os.getpid()]
-        executor.submit, executor.n_runs = submit_and_kill, None
-        assert failed(run_inline(SMALL, tmp_path / "sweep", executor)[1]).empty
-        assert not kills
-    finally:
-        executor.shutdown(cancel_futures=True)
+    kills.append(workers.result(submit(os.getpid)))
+    assert kills != [os.getpid()]
+    workers.submit, workers.n_runs = submit_and_kill, None
+    assert failed(run_inline(SMALL, tmp_path / "sweep", workers)[1]).empty
+    assert not kills
 
 
 # A book of 11 names has no 16 entries: one of four points is impossible.
@@ -402,7 +413,7 @@ def service(monkeypatch):
 
     found = SimpleNamespace(submit=submit, job=job, refusal="", estimate=lambda experiment: 40.0)
     found.wait = found.stop_watching = lambda *_: None
-    for module in ("watched_job", "sweeps.sweep_form"):
+    for module in ("watched_job", "sweeps.live_sweep"):
         monkeypatch.setattr(f"attnkit.ui.{module}.training_service", lambda: found)
     return found
 
@@ -410,35 +421,34 @@ def service(monkeypatch):
 def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(service, monkeypatch):
     """The form suggests sweeps that can run. Shipped sweeps are complete and small."""
     for text, values in {
-        "2, 4, 8": [2, 4, 8],
-        "2 … 16": [2, 4, 8, 16],
-        "3..20": [3, 6, 12, 20],  # doubling misses the last one
+        "2, 4, 8": (2, 4, 8),
+        "2 … 16": (2, 4, 8, 16),
+        "3..20": (3, 6, 12, 20),  # doubling misses the last one
     }.items():
-        assert sweep_form.read_values(text, settings("phonebook")["d_head"]) == values, text
+        assert read_values("d_head", text, "phonebook") == values, text
     width, many = settings("directed")["d_head"].label, ", ".join(map(str, range(4, 17)))
     for typed, found in (
         *(({"first_values": text}, width) for text in ("", "many", "8 … 2", "0 … 8", "4, 100000")),
         ({"second": "d_head"}, "twice"),
-        ({"first_values": many, "second_values": many}, str(sweep_form.MOST_POINTS)),
+        ({"first_values": many, "second_values": many}, str(live_sweep.MOST_POINTS)),
     ):
-        form = sweep_form.SweepForm(task="directed")
+        form = live_sweep.SweepForm(task="directed")
         vars(form).update({"first_values": many, "second": "n_values"} | typed)
         with pytest.raises(InvalidSweep) as caught:
             form.sweep()
-        message = sweep_form.on_screen(caught.value, "directed")
+        message = live_sweep.on_screen(caught.value, "directed")
         assert found in message, typed
         assert not re.search("d_head|axes", message), typed
     for task in TASKS:
-        form = sweep_form.SweepForm()
+        form = live_sweep.SweepForm()
         form.set_task(task)
-        assert 1 <= form.sweep().n_points <= sweep_form.MOST_POINTS, task
-        for name, setting in sweep_form.axes_of(task).items():
-            text = sweep_form.suggested(name, form.base)
-            assert sweep_form.read_values(text, setting), (task, name)
-    assert re.match("12 models .* 4 points; 4 .*about 2 min", sweep_form.estimate_in_words(SWEEP))
+        assert 1 <= form.sweep().n_points <= live_sweep.MOST_POINTS, task
+        for name in live_sweep.axes_of(task):
+            assert read_values(name, live_sweep.suggested(name, form.base), task), (task, name)
+    assert re.match("12 models .* 4 points; 4 .*about 2 min", live_sweep.estimate_in_words(SWEEP))
     limits = ServerSettings(max_steps=3)
-    monkeypatch.setattr("attnkit.ui.sweeps.sweep_form.server_settings", lambda: limits)
-    (problem,) = sweep_form.problems_here(SWEEP)
+    monkeypatch.setattr("attnkit.ui.sweeps.live_sweep.server_settings", lambda: limits)
+    (problem,) = live_sweep.problems_here(SWEEP)
     assert re.search(r"\b4\b.*\b3\b", problem)
     for name in SHIPPED:
         assert load_shipped(name).n_missing == 0, name
@@ -492,11 +502,13 @@ PATIENCE = 300  # seconds after which a wait has failed
 NEW_CLUSTER = """
 import os, warnings
 warnings.simplefilter("error")
-from attnkit.sweeps.cluster import RayExecutor
-with RayExecutor(n_workers=1) as executor:
-    assert executor.n_workers == 1
-    crashed = executor.submit(os.abort)
-    assert "died" in str(crashed.exception())
+from attnkit.sweeps.workers import WorkerLost, open_workers
+with open_workers("ray", 1e9) as workers:
+    assert workers.n_workers == 1
+    try:
+        workers.result(workers.submit(os.abort))
+    except WorkerLost as error:
+        assert "died" in str(error)
     import ray
     print(ray.get_runtime_context().gcs_address, flush=True)
     input()
@@ -541,18 +553,16 @@ def variables(ray):
         yield
 
 
-def one_line(address=None):
-    """Return the message of a cluster that cannot be used."""
-    with pytest.raises(ClusterUnavailable) as raised:
-        RayExecutor(address)
-    message = str(raised.value)
-    assert "\n" not in message
-    return message
-
-
 @pytest.mark.server
 def test_a_cluster_that_cannot_be_used_is_told_in_one_line(variables, monkeypatch):
     """This happens at once, by the name of what holds the address; and where Ray is missing."""
+
+    def one_line():
+        with pytest.raises(InvalidSweep) as raised:
+            RayWorkers(1)
+        assert "\n" not in str(raised.value)
+        return str(raised.value)
+
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "ray", None)
         assert one_line().startswith("place: got 'ray', allowed 'local'")
@@ -562,49 +572,48 @@ def test_a_cluster_that_cannot_be_used_is_told_in_one_line(variables, monkeypatc
     wrong = ("http://127.0.0.1:8265", "ray://127.0.0.1:10001", "127.0.0.1", ":6379")
     for address in (silent, *wrong):
         monkeypatch.setenv("RAY_ADDRESS", address)
-        for passed, source in ((None, "RAY_ADDRESS"), (address, "address")):
-            assert one_line(passed).startswith(f"{source}: got {address!r}")
-    monkeypatch.setenv("RAY_ADDRESS", silent)
-    assert one_line("auto").startswith(f"RAY_ADDRESS: got {silent!r}")
-    for local, passed in ((silent, "local"), ("local", None), ("", None)):
+        assert one_line().startswith(f"RAY_ADDRESS: got {address!r}")
+    for local in ("local", ""):
         monkeypatch.setenv("RAY_ADDRESS", local)
         monkeypatch.setenv("RAY_TMPDIR", "/no/such/folder")
-        assert one_line(passed).startswith("RAY_TMPDIR: got '/no/such/folder'")
+        assert one_line().startswith("RAY_TMPDIR: got '/no/such/folder'")
 
 
 @pytest.mark.server
 @pytest.mark.long(seconds=25)
 def test_tasks_run_with_this_code_and_their_results_and_errors_return(cluster, variables, tmp_path):
-    """An error is the task's own, a missing module the machine's; a task can be cancelled."""
-    os.environ[PLUGINS] = "ray_tasks"
+    """An error is the task's own, a missing module the machine's; the end cancels what runs."""
+    os.environ |= {PLUGINS: "ray_tasks", "RAY_ADDRESS": cluster[0]}
     handler = signal.getsignal(signal.SIGTERM)
-    with RayExecutor(cluster[0]) as executor:
-        assert signal.getsignal(signal.SIGTERM) is handler
-        *paths, environment, cores = executor.submit(ray_tasks.surroundings).result(PATIENCE)
-        assert all("working_dir_files" in path for path in paths)
-        names = (PLUGINS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        assert ([environment[n] for n in names], cores) == (["ray_tasks", "1", "1"], 1)
-        assert list(executor.map(divmod, (7, 9), (2, 2), timeout=PATIENCE)) == [(3, 1), (4, 1)]
-        error = executor.submit(int, "no number").exception(PATIENCE)
-        assert (type(error), "no number" in str(error)) == (ValueError, True)
-        with pytest.raises(ClusterUnavailable, match="no_such"):
-            executor.submit(ray_tasks.lacking).result(PATIENCE)
-        assert executor.submit(ray_tasks.arriving, tmp_path).result(PATIENCE) == 2
-        (tmp_path / "waiting").mkdir()
-        future = executor.submit(ray_tasks.arriving, tmp_path / "waiting", waits=True)
-        deadline = time.monotonic() + PATIENCE
-        while not (arrived := list(tmp_path.glob("waiting/*.arrived"))):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert future.cancel()
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE)
-        with RayExecutor() as second:  # it shares the connection, which its end leaves
-            assert second.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
-        with pytest.raises(RuntimeError, match="shutdown"):
-            second.submit(divmod, 7, 2)
-        assert executor.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
-        assert not psutil.pid_exists(int(arrived[0].stem))
+    workers = RayWorkers(1)
+
+    def result(*task):
+        return workers.result(workers.submit(*task))
+
+    assert signal.getsignal(signal.SIGTERM) is handler
+    *paths, environment, cores = result(ray_tasks.surroundings)
+    assert all("working_dir_files" in path for path in paths)
+    names = (PLUGINS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    assert ([environment[n] for n in names], cores) == (["ray_tasks", "1", "1"], 1)
+    with pytest.raises(ValueError, match="no number") as raised:
+        result(int, "no number")
+    assert raised.type is ValueError
+    with pytest.raises(InvalidSweep, match="no_such"):
+        result(ray_tasks.lacking)
+    assert result(ray_tasks.arriving, tmp_path) == 2
+    second = RayWorkers(1)  # it shares the connection, which its end leaves
+    assert second.result(second.submit(divmod, 7, 2)) == (3, 1)
+    second.shutdown(cancel=False)
+    assert result(divmod, 7, 2) == (3, 1)
+    (tmp_path / "waiting").mkdir()
+    task = workers.submit(ray_tasks.arriving, tmp_path / "waiting", True)
+    assert not workers.wait([task], 0)
+    deadline = time.monotonic() + PATIENCE
+    while not (arrived := list(tmp_path.glob("waiting/*.arrived"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers.shutdown(cancel=True)
+    assert not psutil.pid_exists(int(arrived[0].stem))
 
 
 def busy(raylet):

@@ -19,7 +19,7 @@ from attnkit.model.initial import generator_for
 from attnkit.model.model import SELF_MASK, Model
 from attnkit.model.reference import Layer
 from attnkit.sweeps import Sweep
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.tasks import NOTHING, TASKS, Examples
 from attnkit.training import evaluation as evaluation_module
 from attnkit.training import plans

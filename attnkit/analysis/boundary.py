@@ -4,15 +4,18 @@ At every value of one axis, such as the number of entries, the boundary is the v
 such as the head width, at which half of the seeds solve the task. It comes from a logistic
 regression of its own at each value of the axis, because real boundaries are neither straight nor
 monotone: some seeds fail at wide heads, and small tasks are sometimes learnt later than larger
-ones. `attnkit.analysis.logistic` explains the regression and its band.
+ones. `half_point` explains the regression and its band.
 
 Ratios of two boundaries combine the bands of both, as if the runs of both variants were
 independent. Runs with the same seed see the same examples, so their outcomes tend to agree and the
 intervals are, if anything, too wide.
 
 Source:
-    Zou and Donner, "Construction of confidence limits about effect measures: a general approach",
-    Statistics in Medicine 27 (2008), for intervals of sums and differences from their parts.
+    Firth, "Bias reduction of maximum likelihood estimates", Biometrika 80 (1993); Heinze and
+    Schemper, "A solution to the problem of separation in logistic regression", Statistics in
+    Medicine 21 (2002), for the profile of the penalised likelihood; Zou and Donner, "Construction
+    of confidence limits about effect measures: a general approach", Statistics in Medicine 27
+    (2008), for intervals of sums and differences from their parts.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import chdtri, log_expit
 
 from attnkit.analysis.capacity import Swept, runs_at
-from attnkit.analysis.logistic import half_point
 from attnkit.foundation.settings import Value
 
 if TYPE_CHECKING:
@@ -35,6 +39,12 @@ if TYPE_CHECKING:
 
 _REACH = 2.0
 """Factors of two outside of the values of a sweep up to which the limits of a band are searched."""
+
+_N_POINTS, _N_SLOPES = 241, 48
+"""Size of the grid of half points and slopes on which the likelihood is computed."""
+
+_SLOPES = (0.5, 128.0)
+"""Smallest and largest slope, per range of the values divided by four."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +123,7 @@ def boundary(
         found.append(half_point(numbers, n_solved, n_runs, rises=rises, reach=reach))
     if not rows:
         return None
-    limits = np.array([[point.value, point.low, point.high] for point in found]).T
+    limits = np.array(found).T
     if logarithmic:
         limits = np.where(np.isfinite(limits), np.exp2(limits), limits)
     half, low, high = limits
@@ -135,79 +145,6 @@ def _rises(runs: pd.DataFrame, x: str) -> bool:
     shares = runs["steps_to_threshold"].notna().groupby(runs[x]).mean()
     numbers = shares.index.to_numpy(float)
     return bool(((numbers - numbers.mean()) * shares.to_numpy(float)).sum() >= 0)
-
-
-def smallest(
-    result: Swept,
-    sharing: str,
-    x: str,
-    y: str | None = None,
-    fixed: Mapping[str, Value] | None = None,
-    share: float = 1.0,
-) -> pd.DataFrame:
-    """Return the smallest value from which on a share of the seeds solve the task.
-
-    It is the value at which, and at all larger ones, at least this share of the seeds solve it: the
-    raw answer of the grid, without a model.
-
-    Args:
-        result: Result of the sweep.
-        sharing: Text form of the variant.
-        x: Axis with numbers.
-        y: Another axis; None for a sweep with one axis.
-        fixed: A value for every other axis.
-        share: Share of the seeds.
-
-    Returns:
-        One row per value of `y`, with columns `y` (if it is given), `smallest`, infinite if there
-        is none, and `below`, the neighbouring value below it, NaN if it is the first.
-    """
-    import pandas as pd
-
-    runs = runs_at(result, fixed or {}, x, y)
-    runs = runs[runs["sharing"] == sharing]
-    rows = []
-    for at, of_row in [(True, runs)] if y is None else runs.groupby(y, sort=False):
-        shares = of_row["steps_to_threshold"].notna().groupby(of_row[x]).mean()
-        numbers, enough = shares.index.to_numpy(float), shares.to_numpy(float) >= share
-        from_here = np.logical_and.accumulate(enough[::-1])[::-1]
-        first = int(from_here.argmax()) if from_here.any() else len(numbers)
-        padded = np.r_[np.nan, numbers, np.inf]
-        rows.append([at, padded[first + 1], padded[first]])
-    table = pd.DataFrame(rows, columns=[y or "", "smallest", "below"])
-    return table if y is not None else table.drop(columns="")
-
-
-def ratios(
-    result: Swept,
-    x: str,
-    y: str | None = None,
-    fixed: Mapping[str, Value] | None = None,
-    baseline: str = "QKV",
-) -> pd.DataFrame:
-    """Return the ratio of the boundary of each variant to that of a baseline.
-
-    Ratios are geometric means over the values of `y` at which the boundaries of both lie within
-    the values of the sweep.
-
-    Args:
-        result: Result of the sweep.
-        x: Axis with numbers above 0.
-        y: Another axis; None for a sweep with one axis.
-        fixed: A value for every other axis.
-        baseline: Text form of the variant with which all others are compared.
-
-    Returns:
-        One row per other variant, with columns `sharing`, `ratio`, its 95% limits `low` and `high`,
-        and `n_compared`, the number of values of `y` in the mean.
-    """
-    import pandas as pd
-
-    variants = [variant.value for variant in result.sweep.sharing]
-    found = {name: boundary(result, name, x, y, fixed) for name in variants}
-    others = [name for name in variants if name != baseline]
-    rows = [[name, *mean_ratio(found[name], found.get(baseline))] for name in others]
-    return pd.DataFrame(rows, columns=["sharing", *MeanRatio._fields])
 
 
 class MeanRatio(NamedTuple):
@@ -253,3 +190,87 @@ def _logarithms(found: Boundary, rows: list[int]) -> Float[np.ndarray, "3 y"]:
     logarithms: Float[np.ndarray, "3 y"] = np.full(values.shape, -np.inf)
     np.log2(values, out=logarithms, where=values > 0)
     return logarithms
+
+
+class HalfPoint(NamedTuple):
+    """Value at which half of the runs succeed, with the limits of its band.
+
+    A number outside of the tested values is not extrapolated: it is infinite, with the sign of its
+    side. A limit is infinite only if it lies further outside than `reach`.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def half_point(
+    values: Float[np.ndarray, " x"],
+    n_solved: Float[np.ndarray, " x"],
+    n_runs: Float[np.ndarray, " x"],
+    *,
+    rises: bool = True,
+    reach: float = 1.0,
+) -> HalfPoint:
+    """Return the value at which half of the runs succeed, with its 95% band.
+
+    Runs that succeed at every large value and at none of the small ones are *separated*: the slope
+    of the usual logistic regression is then infinite, and a bootstrap over seeds draws the same
+    runs every time, so that its band has no width. Firth's penalty, half the logarithm of the
+    determinant of the information, keeps the slope finite, and the profile of the penalised
+    likelihood covers the gap between the last value that fails and the first that succeeds. It is
+    computed on a grid, so the result is always the same.
+
+    Args:
+        values: Tested values, at least two different ones.
+        n_solved: Number of runs that succeeded at each value.
+        n_runs: Number of runs at each value.
+        rises: Whether more runs succeed at larger values.
+        reach: Distance outside of the tested values up to which limits are searched.
+    """
+    lowest, highest = float(values.min()), float(values.max())
+    grid = _grid_of(tuple(values.tolist()), rises, reach)
+    likelihood = grid.log_success @ n_solved + grid.log_failure @ (n_runs - n_solved)
+    centred = values - (lowest + highest) / 2
+    sums = grid.weight @ np.array([n_runs, n_runs * centred, n_runs * centred**2]).T
+    information = sums[..., 0] * sums[..., 2] - sums[..., 1] ** 2
+    penalised = likelihood + 0.5 * np.log(np.maximum(information, 1e-300))
+    profile = penalised.max(1)
+    best, points = int(profile.argmax()), grid.points
+    value = float(points[best])
+    inside = np.flatnonzero(profile >= profile[best] - chdtri(1, 0.05) / 2)
+    low, high = float(points[inside[0]]), float(points[inside[-1]])
+    return HalfPoint(
+        -np.inf if value < lowest else np.inf if value > highest else value,
+        -np.inf if inside[0] == 0 else low,
+        np.inf if inside[-1] == _N_POINTS - 1 else high,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Terms of the likelihood at every half point and slope, for runs at each value.
+
+    Attributes:
+        points: Half points, (point,).
+        log_success: Logarithm of the probability of success, (point, slope, x).
+        log_failure: Logarithm of the probability of failure, (point, slope, x).
+        weight: Variance of an outcome, (point, slope, x).
+    """
+
+    points: np.ndarray
+    log_success: np.ndarray
+    log_failure: np.ndarray
+    weight: np.ndarray
+
+
+@lru_cache(maxsize=16)
+def _grid_of(values: tuple[float, ...], rises: bool, reach: float) -> _Grid:
+    """Return the grid of some values, the same for all variants and rows of a sweep."""
+    lowest, highest = min(values), max(values)
+    points = np.linspace(lowest - reach, highest + reach, _N_POINTS)
+    scale = 4 / (highest - lowest)
+    slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
+    score = slopes[:, None] * (np.array(values) - points[:, None, None])
+    log_success, log_failure = log_expit(score), log_expit(-score)
+    return _Grid(points, log_success, log_failure, np.exp(log_success + log_failure))

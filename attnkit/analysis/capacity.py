@@ -32,9 +32,6 @@ COSTS: dict[Cost, str] = {
 }
 """Title of each cost."""
 
-_OF_A_CELL = ("learning_rate", *COSTS)
-"""Columns that all runs of a cell have in common."""
-
 
 class Grid(Protocol):
     """Part of a sweep's specification that these tables read."""
@@ -73,43 +70,34 @@ def cells(result: Swept) -> pd.DataFrame:
     `steps_to_threshold`, the mean over the seeds that reached it; `learning_rate`; the costs; and
     `error`, the reason why seeds could not be trained, else None.
     """
-    import pandas as pd
-
     keys = [*result.sweep.axes, "sharing"]
-    common = [name for name in _OF_A_CELL if name not in keys]
+    common = [name for name in ("learning_rate", *COSTS) if name not in keys]
     columns = [*keys, "seed", "accuracy", "steps_to_threshold", *common, "error"]
     runs = result.runs.reindex(columns=columns)
-    groups = runs.groupby(keys, sort=False, observed=True)
-    table = runs.drop_duplicates(keys)[keys].reset_index(drop=True)
-    accuracy, steps = (
-        _by_seed(runs, groups.ngroup().to_numpy(), len(table), name)
-        for name in ("accuracy", "steps_to_threshold")
-    )
-    interval = mean_interval(accuracy)
-    trained = groups["error"].apply(lambda errors: int(errors.isna().sum())).to_numpy()
-    n_solved = (~np.isnan(steps)).sum(-1)
-    table["n_seeds"] = trained.astype(int)
-    table["accuracy"] = interval.mean
-    table["accuracy_low"], table["accuracy_high"] = interval.low, interval.high
-    table["solved"] = np.where(trained > 0, n_solved / np.maximum(trained, 1), np.nan)
-    table["n_solved"] = n_solved
-    table["steps_to_threshold"] = mean_interval(steps).mean
-    for name in common:
-        table[name] = groups[name].first().to_numpy()
-    errors = groups["error"].first().to_numpy(object)
-    known = [error if isinstance(error, str) else None for error in errors]
-    table["error"] = pd.Series(known, dtype=object)  # texts alone would turn None into NaN
+    groups = runs.assign(trained=runs["error"].isna()).groupby(keys, sort=False)
+    interval = mean_interval(_by_seed(runs, keys, "accuracy").to_numpy(float))
+    table = groups.agg(
+        n_seeds=("trained", "sum"),
+        n_solved=("steps_to_threshold", "count"),
+        steps_to_threshold=("steps_to_threshold", "mean"),
+        **{name: (name, "first") for name in common},
+        error=("error", "first"),
+    ).reset_index()
+    place = len(keys) + 1
+    table.insert(place, "accuracy", interval.mean)
+    table.insert(place + 1, "accuracy_low", interval.low)
+    table.insert(place + 2, "accuracy_high", interval.high)
+    solved = (table["n_solved"] / table["n_seeds"]).where(table["n_seeds"] > 0)
+    table.insert(place + 3, "solved", solved)
+    errors = table["error"].astype(object)
+    table["error"] = errors.where(errors.notna(), None)
     return table
 
 
-def _by_seed(runs: pd.DataFrame, rows: np.ndarray, n_rows: int, name: str) -> np.ndarray:
-    """Return a column as (row, seed), NaN where there is no run."""
-    import pandas as pd
-
-    codes, seeds = pd.factorize(runs["seed"])
-    values = np.full((n_rows, len(seeds)), np.nan)
-    values[rows, codes] = runs[name].to_numpy(float)
-    return values
+def _by_seed(runs: pd.DataFrame, keys: list[str], name: str) -> pd.DataFrame:
+    """Return a column with one row per combination of keys and one column per seed."""
+    table: pd.DataFrame = runs.set_index([*keys, "seed"])[name].unstack("seed", sort=False)
+    return table
 
 
 def slice_at(table: pd.DataFrame, fixed: Mapping[str, Value]) -> pd.DataFrame:
@@ -159,28 +147,25 @@ def difference(result: Swept, a: str, b: str) -> pd.DataFrame:
         a: Text form of a variant.
         b: Text form of the variant that is subtracted.
     """
+    import pandas as pd
+
     axes = list(result.sweep.axes)
     names = {"": "accuracy", "steps_": "steps_to_threshold"}
     runs = result.runs.reindex(columns=[*axes, "sharing", "seed", *names.values(), "error"])
-    runs = runs[runs["error"].isna() & runs["sharing"].isin([a, b])]
-    both = runs.groupby(axes, sort=False)["sharing"].transform("nunique") == len({a, b})
-    runs = runs[both.to_numpy(bool)]
-    table = runs.drop_duplicates(axes)[axes].reset_index(drop=True)
+    runs = runs[runs["error"].isna()]
+    of_a, of_b = (runs[runs["sharing"] == variant] for variant in (a, b))
+    columns: dict[str, np.ndarray] = {}
     for prefix, name in names.items():
-        sides = [_by_point(runs[runs["sharing"] == variant], axes, name) for variant in (a, b)]
-        of_a, of_b = np.log2(sides) if prefix else sides
-        interval = paired_difference(of_a, of_b)
-        table[f"n_{prefix}pairs"] = (~np.isnan(of_a - of_b)).sum(-1)
-        table[f"{prefix}difference"] = interval.mean
-        table[f"{prefix}low"], table[f"{prefix}high"] = interval.low, interval.high
-        table[f"{prefix}clear"] = (interval.low > 0) | (interval.high < 0)
-    return table
-
-
-def _by_point(runs: pd.DataFrame, axes: list[str], name: str) -> np.ndarray:
-    """Return a column of one variant's runs as (point, seed), NaN where there is no run."""
-    points = runs.groupby(axes, sort=False).ngroup().to_numpy()
-    return _by_seed(runs, points, points.max(initial=-1) + 1, name)
+        sides = _by_seed(of_a, axes, name), _by_seed(of_b, axes, name)
+        one, other = sides[0].align(sides[1], join="inner", axis=0)
+        values = np.array([one, other.reindex(columns=one.columns)], float)
+        values = np.log2(values) if prefix else values
+        interval = paired_difference(*values)
+        columns[f"n_{prefix}pairs"] = (~np.isnan(values[0] - values[1])).sum(-1)
+        columns[f"{prefix}difference"] = interval.mean
+        columns[f"{prefix}low"], columns[f"{prefix}high"] = interval.low, interval.high
+        columns[f"{prefix}clear"] = (interval.low > 0) | (interval.high < 0)
+    return pd.DataFrame(columns, one.index).reset_index()
 
 
 def frontier(table: pd.DataFrame, cost: Cost) -> pd.DataFrame:

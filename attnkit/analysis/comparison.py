@@ -131,16 +131,11 @@ def differences_within(
 
     Experiments without the baseline have no rows.
     """
-    rows = []
-    for each in compared:
-        variants = each.experiment.sharing
-        if baseline in variants:
-            last = each.last(metric)
-            against = last[variants.index(baseline)]
-            for variant, values in zip(variants, last, strict=True):
-                if variant != baseline:
-                    rows.append([each.letter, variant.value, *_difference(values, against)])
-    return _differences(rows)
+    last = _last_of(compared, metric)
+    letters, variants = map(last.index.get_level_values, ("experiment", "sharing"))
+    against = last[variants == baseline.value].droplevel("sharing")
+    rows = last[(variants != baseline.value) & letters.isin(against.index)]
+    return _differences(rows, against.loc[rows.index.get_level_values("experiment")])
 
 
 def differences_between(
@@ -151,19 +146,44 @@ def differences_between(
     Runs form pairs only on the same task, where the same seed means the same data. `n_pairs` is 0
     if the task differs or if no seed is common.
     """
-    rows = []
-    last_of_baseline = baseline.last(metric)
-    for each in compared:
-        same_task = each.experiment.task.name == baseline.experiment.task.name
-        common = sorted(set(each.experiment.seeds) & set(baseline.experiment.seeds))
-        indices = [seed - each.experiment.first_seed for seed in common if same_task]
-        of_baseline = [seed - baseline.experiment.first_seed for seed in common if same_task]
-        for variant, values in zip(each.experiment.sharing, each.last(metric), strict=True):
-            if each is not baseline and variant in baseline.experiment.sharing:
-                against = last_of_baseline[baseline.experiment.sharing.index(variant)]
-                difference = _difference(values[indices], against[of_baseline])
-                rows.append([each.letter, variant.value, *difference])
-    return _differences(rows)
+    task = baseline.experiment.task.name
+    others = [each.letter for each in compared if each.experiment.task.name != task]
+    last = _last_of(compared, metric)
+    letters, variants = map(last.index.get_level_values, ("experiment", "sharing"))
+    against = last[letters == baseline.letter].droplevel("experiment")
+    last.loc[others] = np.nan
+    rows = last[(letters != baseline.letter) & variants.isin(against.index)]
+    return _differences(rows, against.loc[rows.index.get_level_values("sharing")])
+
+
+def _last_of(compared: Sequence[ComparedExperiment], metric: Metric) -> pd.DataFrame:
+    """Return a metric at the last evaluation: a row per variant of an experiment, seeds across."""
+    import pandas as pd
+
+    tables = {
+        each.letter: pd.DataFrame(
+            each.last(metric),
+            [variant.value for variant in each.experiment.sharing],
+            list(each.experiment.seeds),
+        )
+        for each in compared
+    }
+    return pd.concat(tables, names=["experiment", "sharing"])
+
+
+def _differences(rows: pd.DataFrame, against: pd.DataFrame) -> pd.DataFrame:
+    """Return the number of pairs of every row, their mean difference and its 95% limits.
+
+    A seed that diverged on either side forms no pair.
+    """
+    values, others = rows.to_numpy(float), against.to_numpy(float)
+    gap = paired_difference(values, others)
+    return rows.index.to_frame(index=False).assign(
+        n_pairs=(~np.isnan(values - others)).sum(-1),
+        difference=gap.mean,
+        low=gap.low,
+        high=gap.high,
+    )
 
 
 def evaluation_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
@@ -227,23 +247,6 @@ def _best(counted: np.ndarray, metric: Metric) -> np.ndarray:
     sign = -1.0 if metric == "loss" else 1.0
     best = np.where(np.isnan(counted), -np.inf, sign * counted).max((0, 2))
     return np.where(np.isinf(best), np.nan, sign * best)
-
-
-def _difference(values: np.ndarray, against: np.ndarray) -> tuple[int, float, float, float]:
-    """Return the number of pairs, their mean difference and its 95% limits.
-
-    A seed that diverged on either side forms no pair.
-    """
-    gap = paired_difference(values, against)
-    n_pairs = int((~np.isnan(values - against)).sum())
-    return n_pairs, float(gap.mean), float(gap.low), float(gap.high)
-
-
-def _differences(rows: list[list[Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    columns = ["experiment", "sharing", "n_pairs", "difference", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def _without_nan(values: np.ndarray) -> list[float | None]:

@@ -1,20 +1,34 @@
-"""Parser of the command line and checks of single arguments; every error is one line."""
+"""What all commands share: their parser, checks of arguments, and the files that they write.
+
+Every error is one line. Files are checked before the work begins, and saved one by one after it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
 
+from attnkit.foundation.documents import read_file, text_of
+from attnkit.foundation.files import check_writable, write_file
 from attnkit.foundation.settings import allowed_names, shown
 
 BAD_INPUT = 2
 """Exit code for an argument that cannot be used."""
 
+SCREEN = "-"
+"""Value of `--json` for standard output instead of a file."""
+
 _LONGEST_ERROR = 2000
 """Largest number of characters of an error message."""
+
+_LONGEST_PATH = 200
+"""Largest number of characters of a path in an error message."""
 
 
 class BadInput(ValueError):
@@ -39,6 +53,19 @@ class Parser(argparse.ArgumentParser):
         allowed = allowed_names(options, first.partition("=")[0]) or "no options"
         listed = " ".join(shown(text) for text in arguments[:3])
         self.error(f"unrecognized arguments: {listed}, allowed {allowed}")
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+"""What commands are added to."""
+
+
+def add_command(
+    commands: Commands, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
+) -> Parser:
+    """Add a command with its help and the function that runs it; return its parser."""
+    parser = commands.add_parser(name, help=purpose)
+    parser.set_defaults(parser=parser, command=name, run=run)
+    return parser
 
 
 def error_line(message: str) -> str:
@@ -79,3 +106,159 @@ def reason_of(error: OSError | ValueError) -> str:
     """Return why a file could not be read or written, without its name."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return "no path has a null character" if "embedded null" in text else text
+
+
+def say(text: str) -> None:
+    """Print a line to standard error at once, so that standard output has results only."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def got_path(option: str, target: str) -> str:
+    """Return the beginning of an error about an option's path, such as "--out: got 'x'"."""
+    return f"{option}: got {shown(target, quoted=True, most=_LONGEST_PATH)}"
+
+
+def check_files(arguments: argparse.Namespace, *options: str) -> None:
+    """Check before long work that the files of these options can be written, without writing.
+
+    Raises:
+        BadInput: If a file cannot be written, two options name the same file, or that of `--table`
+            lacks the marks.
+    """
+    option_of_path: dict[str, str] = {}
+    for name in options:
+        option, target = f"--{name}", getattr(arguments, name)
+        if target is None or (name == "json" and target == SCREEN):
+            continue
+        _check(option, target, "a file", check_writable)
+        if name == "table":
+            _check(option, target, "a file", partial(split_at_marks, command=arguments.command))
+        other = option_of_path.setdefault(os.path.realpath(target), option)
+        if other != option:
+            raise BadInput(f"{got_path(option, target)}, but {other} writes the same file")
+
+
+def check_folder(option: str, target: str, files: Iterable[str]) -> None:
+    """Check before long work that these files can be written into a folder, without writing.
+
+    Raises:
+        BadInput: If the folder or a file cannot be written.
+    """
+
+    def check(folder: Path) -> None:
+        is_new = not folder.exists()
+        if is_new:
+            folder.mkdir()
+        elif not folder.is_dir():
+            raise BadInput(f"{got_path(option, target)}, but it is a file, allowed a folder")
+        try:
+            for name in files:
+                if (folder / name).is_dir():
+                    raise BadInput(f"{got_path(option, target)}, but its {name} is a folder")
+                check_writable(folder / name)
+        finally:
+            if is_new:
+                folder.rmdir()
+
+    _check(option, target, "a folder", check)
+
+
+def _check(option: str, target: str, allowed: str, check: Callable[[Path], object]) -> None:
+    if not target:
+        raise BadInput(f"{option}: got '', allowed {allowed}")
+    path = Path(target)
+    try:
+        if not path.absolute().parent.is_dir():
+            raise BadInput(f"{got_path(option, target)}, but its folder does not exist")
+        check(path)
+    except BadInput:
+        raise
+    except IsADirectoryError:
+        raise BadInput(
+            f"{got_path(option, target)}, but it is a folder, allowed {allowed}"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = f"but it cannot be used ({reason_of(error)})"
+        raise BadInput(f"{got_path(option, target)}, {reason}") from None
+
+
+class Saving:
+    """Context manager that saves outputs one by one, so that one failure does not stop the others.
+
+    At the end of the block it raises `BadInput` if outputs have failed; the message also names
+    those that were saved.
+    """
+
+    def __init__(self) -> None:
+        self._failed: list[str] = []
+        self._saved: list[str] = []
+
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._failed:
+            saved = f"; saved: {', '.join(self._saved)}" if self._saved else ""
+            raise BadInput("; ".join(self._failed) + saved) from None
+
+    def attempt(self, option: str, target: str, write: Callable[[], object]) -> None:
+        """Write one output; an error is reported at the end of the block."""
+        try:
+            write()
+        except BrokenPipeError:  # the reading program has stopped reading
+            pass
+        except BadInput as error:
+            self._failed.append(str(error))
+        except (OSError, ValueError) as error:
+            reason = f"but it cannot be written ({reason_of(error)})"
+            self._failed.append(f"{got_path(option, target)}, {reason}")
+        else:
+            self._saved.append(f"{option} {target}")
+
+    def file(self, option: str, target: str | None, content: str | bytes) -> None:
+        """Write one file, unless the option is missing or names the screen."""
+        if target is not None and target != SCREEN:
+            self.attempt(option, target, lambda: write_file(Path(target), content))
+
+    def table(self, arguments: argparse.Namespace, table: str, answers: str = "") -> None:
+        """Replace the command's text in the file of `--table`, unless the option is missing.
+
+        Args:
+            arguments: The arguments of the command.
+            table: The table of the command.
+            answers: Text for a file with the marks of answers instead of a table.
+        """
+
+        def write() -> None:
+            path, command = Path(arguments.table), arguments.command
+            part, before, after = split_at_marks(path, command)
+            begin, end = marks(command, part)
+            write_file(path, f"{before}{begin}\n{answers if part else table}\n{end}{after}")
+
+        if arguments.table is not None:
+            self.attempt("--table", arguments.table, write)
+
+
+def marks(command: str, part: str = "") -> tuple[str, str]:
+    """Return the lines that mark the beginning and the end of a command's table, or answers."""
+    name = f"{command} {part}".rstrip()
+    return (
+        f"<!-- {name} begins: written by python -m attnkit {command} -->",
+        f"<!-- {name} ends -->",
+    )
+
+
+def split_at_marks(path: Path, command: str) -> tuple[str, str, str]:
+    """Return which part has its marks in a file, "" or "answers", and the texts around them.
+
+    Raises:
+        ValueError: If the marks are missing.
+        OSError: If the file cannot be read.
+    """
+    text = text_of(read_file(path))
+    for part in ("answers", "") if command == "claims" else ("",):
+        begin, end = marks(command, part)
+        if text.count(begin) == 1 == text.count(end):
+            before, rest = text.split(begin)
+            return part, before, rest.split(end)[1]
+    raise ValueError(f"{path}: needs one line {begin!r} and one {end!r}")

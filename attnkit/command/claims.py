@@ -10,9 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from attnkit.command.arguments import BadInput, known_name, whole_number
-from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, say
+from attnkit.command.arguments import (
+    SCREEN,
+    BadInput,
+    Commands,
+    Saving,
+    add_command,
+    check_files,
+    known_name,
+    say,
+    whole_number,
+)
+from attnkit.command.process import INTERRUPTED, interrupts
 from attnkit.command.train import enough_memory
 from attnkit.foundation.plugins import PLUGINS
 
@@ -31,9 +40,11 @@ LAST_FIRST_SEED = 800_000
 """Largest first seed; learning rates of claims are tuned on larger seeds."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands, "claims", "test statements of people and papers about attention", _run
+    )
     parser.add_argument(
         "claims",
         nargs="*",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from attnkit.command.arguments import BadInput, whole_number
-from attnkit.command.interrupts import interrupts
+from attnkit.command.arguments import BadInput, Commands, add_command, whole_number
+from attnkit.command.process import interrupts
 from attnkit.foundation.process import WITH_PARENT, end_with_parent
 from attnkit.ui.server.hubs import hub_advice
 from attnkit.ui.server.launch import (
@@ -23,9 +23,11 @@ _SAFE_IN_LINKS = "=&%+,;:/@!$'()*~"
 """Characters that a link may have as they are, besides letters, digits and `_.-`."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands, "lab", "open the dashboard in a browser; also without any command", _run
+    )
     parser.add_argument(
         "--host", help=f"address to listen on ({HOST}); 0.0.0.0 lets others in the network in"
     )

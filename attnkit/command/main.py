@@ -11,42 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnkit import __version__
-from attnkit.command import (
-    bench,
-    claims,
-    code,
-    examples,
-    lab,
-    models,
-    sentence,
-    site,
-    sweep,
-    tasks,
-    train,
-    variants,
+from attnkit.command import claims, exports, lab, listings, models, sentence, sweep, train, upkeep
+from attnkit.command.arguments import (
+    BAD_INPUT,
+    BadInput,
+    Parser,
+    error_line,
+    known_name,
 )
-from attnkit.command.arguments import BAD_INPUT, BadInput, Parser, error_line, known_name
-from attnkit.command.interrupts import INTERRUPTED, MESSAGE, interrupts
-from attnkit.command.streams import discard_output
+from attnkit.command.process import INTERRUPTED, MESSAGE, discard_output, interrupts
 from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.errors import Unreadable
 
-COMMANDS = (
-    lab,
-    train,
-    tasks,
-    variants,
-    claims,
-    sweep,
-    models,
-    sentence,
-    code,
-    site,
-    bench,
-    examples,
-)
-"""Modules of the commands: the help of each is the first line of its docstring."""
+COMMANDS = (lab, train, listings, claims, sweep, models, sentence, exports, upkeep)
+"""Modules of the commands, in the order of the help."""
 
 _OF_ALL_COMMANDS = ("-h", "--help", "--version")
 """Options that stand before a command; all others belong to one."""
@@ -91,11 +70,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--version", action="version", version=f"attnkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in COMMANDS:
-        name = module.__name__.rpartition(".")[2]
-        purpose = (module.__doc__ or "").partition("\n")[0].partition(": ")[2].rstrip(".")
-        command = commands.add_parser(name, help=purpose)
-        command.set_defaults(parser=command, command=name)
-        module.add_arguments(command)
+        module.add_to(commands)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in _OF_ALL_COMMANDS):
         arguments = ["lab", *arguments]

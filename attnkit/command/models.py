@@ -11,9 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput
-from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import Saving, check_files, got_path, say
+from attnkit.command.arguments import (
+    BadInput,
+    Commands,
+    Saving,
+    add_command,
+    check_files,
+    got_path,
+    say,
+)
+from attnkit.command.process import INTERRUPTED, interrupts
 from attnkit.foundation.settings import shown
 from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.errors import Unreadable
@@ -24,9 +31,9 @@ if TYPE_CHECKING:
     from attnkit.realmodels.atlas import Atlas, Setting
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(commands, "models", "measure trained models of others, head by head", _run)
     parser.add_argument(
         "sources",
         nargs="*",

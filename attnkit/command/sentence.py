@@ -8,8 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnkit.command.arguments import BAD_INPUT, BadInput, error_line, whole_number
-from attnkit.command.outputs import Saving, check_files, check_folder, got_path, say
+from attnkit.command.arguments import (
+    BAD_INPUT,
+    BadInput,
+    Commands,
+    Saving,
+    add_command,
+    check_files,
+    check_folder,
+    error_line,
+    got_path,
+    say,
+    whole_number,
+)
 from attnkit.foundation.files import write_file
 
 if TYPE_CHECKING:
@@ -19,9 +30,14 @@ _MOST_HEADS = 10**6
 _ENDINGS = ("html", "csv", "parquet", "safetensors")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands,
+        "sentence",
+        "what each head of a trained model does with a sentence of yours",
+        _run,
+    )
     parser.add_argument(
         "source",
         metavar="MODEL",

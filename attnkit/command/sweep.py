@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnkit.command.arguments import BadInput, known_name, reason_of, whole_number
-from attnkit.command.interrupts import interrupts
-from attnkit.command.outputs import got_path, say
+from attnkit.command.arguments import (
+    BadInput,
+    Commands,
+    add_command,
+    got_path,
+    known_name,
+    reason_of,
+    say,
+    whole_number,
+)
+from attnkit.command.process import interrupts
 from attnkit.foundation.settings import shown
 
 if TYPE_CHECKING:
-    from attnkit.sweeps import Sweep
-    from attnkit.sweeps.folder import SweepFolder
-    from attnkit.sweeps.repetition import Repetition
-    from attnkit.sweeps.result import SweepResult
+    from attnkit.sweeps import Sweep, SweepResult
+    from attnkit.sweeps.result import SweepFolder
     from attnkit.sweeps.run import Prepared, Progress
 
-PLACES = ("local", "ray")
-
 _MOST_REPEATED = 10_000
+
+_MOST_ROWS = 200
+"""Largest number of rows of the table at the end; rows in its middle are left out."""
 
 _OPTIONS = {"out": "--out", "place": "--engine"}
 """Options of the command by the names that the library's messages begin with."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands, "sweep", "train variants at every point of a grid of settings", _run
+    )
     parser.add_argument("specification", metavar="SPEC.toml", help="base, axes, variants, seeds")
     parser.add_argument(
         "--engine",
@@ -63,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from attnkit.sweeps.folder import SweepFolder
-    from attnkit.sweeps.specification import read_sweep
-    from attnkit.sweeps.values import InvalidSweep
+    from attnkit.sweeps.result import SweepFolder
+    from attnkit.sweeps.specification import InvalidSweep, read_sweep
+    from attnkit.sweeps.workers import PLACES
 
     known_name("--engine", arguments.engine, PLACES)
     if arguments.retry_failed and not arguments.resume:
@@ -95,15 +106,22 @@ def _run(arguments: argparse.Namespace) -> int:
 def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> int:
     from attnkit.foundation.process import prepare_for_training
     from attnkit.sweeps.result import SweepResult
-    from attnkit.sweeps.run import prepare, train_missing
+    from attnkit.sweeps.run import drive, prepare, started
 
     prepare_for_training()
     prepared = prepare(sweep, folder, resume=arguments.resume, retry_failed=arguments.retry_failed)
-    say(_outlook(prepared, arguments.engine))
-    if arguments.estimate:
-        return 0
-    with _Bar(prepared.estimate.n_runs) as bar, interrupts:
-        train_missing(prepared, arguments.engine, bar)
+    if prepared.plan.n_missing:
+        with interrupts, started(prepared, arguments.engine) as (workers, seconds):
+            say(_outlook(prepared, workers.n_workers, seconds))
+            if arguments.estimate:
+                return 0
+            with _progress_shown(prepared.plan.n_missing) as show:
+                drive(prepared, workers, show)
+    else:
+        say(f"0 runs to train, {sweep.n_runs} finished before")
+        if arguments.estimate:
+            return 0
+        folder.write_specification(sweep)
     result = SweepResult.read(folder, sweep)
     folder.write_result(result)
     print(_summary(result))
@@ -111,96 +129,83 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
     return 0
 
 
-def _outlook(prepared: Prepared, place: str) -> str:
-    """Return what a sweep is estimated to need, in one line."""
-    from attnkit.sweeps.local import n_local_workers
+def _outlook(prepared: Prepared, n_workers: int, start: float) -> str:
+    """Return what the missing runs are estimated to need, in one line.
+
+    Args:
+        prepared: The sweep.
+        n_workers: Number of workers.
+        start: Seconds until a worker had trained its first batch.
+    """
     from attnkit.training.pace import duration_in_words
 
     estimate, sweep = prepared.estimate, prepared.sweep
+    seconds, price = estimate.core_hours * 3600, sweep.budget.price_per_core_hour
     n_finished = sweep.n_runs - estimate.n_runs
     text = f"{estimate.n_runs} runs to train"
     text += f", {n_finished} finished before" if n_finished else ""
-    if not estimate.n_runs:
-        return text
-    text += f": about {duration_in_words(estimate.core_hours * 3600)} of one core"
-    if place == "local":
-        n_workers = n_local_workers(estimate.megabytes)
-        seconds = estimate.core_hours * 3600 / n_workers
-        text += f", {duration_in_words(seconds)} on {n_workers} workers"
-    text += f"; {estimate.megabytes:.0f} MB for each worker"
-    price = sweep.budget.price_per_core_hour
+    text += f": about {duration_in_words(seconds)} of one core"
+    text += f", {duration_in_words(start + seconds / n_workers)} on {n_workers} workers, "
+    text += f"{duration_in_words(start)} of it to start them; "
+    text += f"{estimate.megabytes:.0f} MB for each worker"
     return text + (f"; cost {estimate.core_hours * price:.2f}" if price else "")
 
 
 def _summary(result: SweepResult) -> str:
-    """Return a table with one row per variant: cells, solved runs, failed runs."""
-    import pandas as pd
+    """Return a table with one row per point and variant, and why runs have failed."""
+    from attnkit.analysis.capacity import cells
 
-    runs = result.runs
-    solved = runs["steps_to_threshold"].notna() if len(runs) else pd.Series(dtype=bool)
-    table = (
-        runs.assign(solved=solved, failed=runs["error"].notna())
-        .groupby("sharing", sort=False)
-        .agg(runs=("seed", "size"), solved=("solved", "sum"), failed=("failed", "sum"))
+    table = cells(result)
+    means, counts = table["accuracy"], zip(table["n_solved"], table["n_seeds"], strict=True)
+    shown = table[[*result.sweep.axes, "sharing"]].assign(
+        runs=table["n_seeds"],
+        accuracy=["–" if mean != mean else f"{mean:.3f}" for mean in means],
+        solved=[f"{n_solved}/{n_seeds}" for n_solved, n_seeds in counts],
+        failed=result.sweep.n_seeds - table["n_seeds"],
     )
-    failures = runs.loc[runs["error"].notna(), "error"].value_counts()
+    failures = result.runs["error"].value_counts()
     lines = [f"{count} runs failed: {reason}" for reason, count in failures.head(3).items()]
-    return "\n".join([table.reset_index().to_string(index=False), *lines])
+    return "\n".join([shown.to_string(index=False, max_rows=_MOST_ROWS), *lines])
 
 
 def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:
     from attnkit.foundation.process import prepare_for_training
-    from attnkit.sweeps.repetition import repeat_sample
     from attnkit.sweeps.result import SweepResult
+    from attnkit.sweeps.training import repeat_sample
 
     prepare_for_training()
     n_cells = whole_number("--check", text, 1, _MOST_REPEATED)
     with interrupts:
         repetition = repeat_sample(SweepResult.read(folder, sweep), n_cells)
-    print(_differences(repetition))
+    table = repetition.table
+    equal = int(table["equal"].sum())
+    print(
+        f"{len(table)} runs of {repetition.n_cells} cells were trained again on "
+        f"{repetition.where}: {equal} equal to the bit"
+    )
+    if equal < len(table):
+        accuracy, loss = table["accuracy_difference"].max(), table["loss_difference"].max()
+        print(f"largest difference: accuracy {accuracy:.4f}, loss {loss:.2e}")
+        print(table.loc[~table["equal"]].to_string(index=False))
     return 0
 
 
-def _differences(repetition: Repetition) -> str:
-    table = repetition.table
-    equal = int(table["equal"].sum())
-    lines = [
-        f"{len(table)} runs of {repetition.n_cells} cells were trained again on "
-        f"{repetition.where}: {equal} equal to the bit"
-    ]
-    if equal < len(table):
-        accuracy, loss = table["accuracy_difference"].max(), table["loss_difference"].max()
-        lines.append(f"largest difference: accuracy {accuracy:.4f}, loss {loss:.2e}")
-        lines.append(table.loc[~table["equal"]].to_string(index=False))
-    return "\n".join(lines)
+@contextmanager
+def _progress_shown(n_runs: int) -> Iterator[Callable[[Progress], None]]:
+    """Yield what shows progress: a bar on a terminal, else a line for every tenth."""
+    from tqdm import tqdm
 
+    from attnkit.training.pace import duration_in_words
 
-class _Bar:
-    """Progress on standard error: a bar on a terminal, else a line for every tenth."""
+    with tqdm(total=n_runs, unit="run", file=sys.stderr, leave=False, disable=None) as bar:
+        n_said = 0
 
-    def __init__(self, n_runs: int) -> None:
-        self._n_runs = n_runs
-        self._next_line = 0.1
-        self._bar: Any = None
+        def show(progress: Progress) -> None:
+            nonlocal n_said
+            n_finished = progress.n_done + progress.n_failed
+            bar.update(n_finished - bar.n)
+            if bar.disable and n_finished - n_said >= n_runs / 10:
+                n_said, left = n_finished, duration_in_words(progress.seconds_left)
+                say(f"{n_finished} of {n_runs} runs, {progress.n_workers} workers, {left} left")
 
-    def __enter__(self) -> _Bar:
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=self._n_runs, unit="run", file=sys.stderr, leave=False)
-        return self
-
-    def __call__(self, progress: Progress) -> None:
-        n_finished = progress.n_done + progress.n_failed
-        if self._bar is not None:
-            self._bar.update(n_finished - self._bar.n)
-        elif n_finished >= self._next_line * self._n_runs:
-            self._next_line = n_finished / self._n_runs + 0.1
-            from attnkit.training.pace import duration_in_words
-
-            left = duration_in_words(progress.seconds_left)
-            say(f"{n_finished} of {self._n_runs} runs, {progress.n_workers} workers, {left} left")
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        yield show

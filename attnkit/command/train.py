@@ -6,12 +6,22 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attnkit.command.arguments import BadInput, reason_of
-from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder, got_path, say
-from attnkit.command.stored import OptionalStore
+from attnkit.command.arguments import (
+    SCREEN,
+    BadInput,
+    Commands,
+    Saving,
+    add_command,
+    check_files,
+    check_folder,
+    got_path,
+    reason_of,
+    say,
+)
+from attnkit.command.process import INTERRUPTED, interrupts
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.foundation.data_files import ENCODINGS, SEPARATORS
 from attnkit.foundation.documents import BadDocument
@@ -28,6 +38,7 @@ from attnkit.variants.sharing import Sharing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.service.store import ResultStore
     from attnkit.training import Training
     from attnkit.training.progress import Display
     from attnkit.training.results import Result
@@ -37,9 +48,9 @@ _READ_BY = ("columns", "heading", "leave_out_empty", "separator", "encoding")
 """Arguments that say how the file of --data is read."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, and the function that runs it."""
-    parser.set_defaults(run=_run)
+def add_to(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(commands, "train", "train variants side by side on a task", _run)
     parser.epilog = "Settings that are not given are those of the task; `tasks NAME` lists them."
     parser.add_argument("--task", help="one of " + ", ".join(TASKS))
     parser.add_argument(
@@ -112,8 +123,9 @@ def _run(arguments: argparse.Namespace) -> int:
         check_folder("--out", arguments.out, SAVED)
     for sentence in (*own_notes(experiment.task), *expectation(experiment)):
         say(sentence)
-    store = OptionalStore(arguments.store)
-    stored = store.find(experiment, arguments.device)
+    stored: Result | None = None
+    if arguments.store is not None:
+        stored = _find_stored(experiment, arguments.store, arguments.device)
     failed: ModuleFailure | None = None
     try:
         result = stored or train_with_progress(experiment, arguments.device)
@@ -129,7 +141,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.out is not None:
             saving.attempt("--out", arguments.out, lambda: result.save(arguments.out))
         if stored is None and arguments.store is not None:
-            saving.attempt("--store", arguments.store, lambda: store.put(result))
+            put = partial(_store_finished, result, arguments.store)
+            saving.attempt("--store", arguments.store, put)
         if arguments.json == SCREEN:
             print(document)
         else:
@@ -140,6 +153,59 @@ def _run(arguments: argparse.Namespace) -> int:
             f"--attention: {failed}, during the training; the numbers are those of step {step:,}"
         )
     return 0 if result.snapshot.status == "finished" else INTERRUPTED
+
+
+@contextmanager
+def _open_store(address: str) -> Iterator[ResultStore]:
+    """Open the store of `--store`: a folder, the URL of a database, or "" for that of the server.
+
+    Errors of the store are raised as `BadInput`, and its notes are printed.
+    """
+    from attnkit.service.server import server_settings
+    from attnkit.service.store import ResultStore, Unavailable
+
+    if "\0" in address:
+        raise BadInput(f"{got_path('--store', address)}, but no address has a null character")
+    store: ResultStore | None = None
+    try:
+        server = server_settings()
+        store = ResultStore(address or server.store, megabytes=server.store_megabytes)
+        yield store
+    except Unavailable as error:
+        raise BadInput(f"--store: {error}") from None
+    finally:
+        if store is not None:
+            store.close()
+            for note in store.notes:
+                say(note)
+
+
+def _find_stored(experiment: Experiment, address: str, device: str) -> Result | None:
+    """Return the stored result of an experiment if training would give the same bits.
+
+    A line on standard error says that it is stored, or that another engine, another kind of
+    processor or other versions trained it; then None is returned.
+    """
+    from attnkit.training.maker import Maker
+    from attnkit.training.training import pick_device
+
+    with _open_store(address) as store:
+        result = store.result(experiment.hash)
+    if result is None:
+        return None
+    maker, here = result.snapshot.maker, Maker.here(pick_device(device))
+    if maker != here:
+        again = f"{maker} trained it: it is trained again by {here}"
+        say(f"experiment {experiment.hash} is stored, but {again}")
+        return None
+    say(f"experiment {experiment.hash} is stored: nothing is trained")
+    return result
+
+
+def _store_finished(result: Result, address: str) -> None:
+    if result.snapshot.status == "finished":
+        with _open_store(address) as store:
+            store.put(*result.to_blobs())
 
 
 def train_with_progress(experiment: Experiment, device: str) -> Result:

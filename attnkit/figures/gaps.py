@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from attnkit.analysis.conclusion import label_of, two_digits
+from attnkit.figures.capacity import MEASURES, UNKNOWN
 from attnkit.figures.grid import Grid, text_of
 from attnkit.figures.marks import Mark, words
 from attnkit.figures.panels import Figure, Scale, Title, draw
-from attnkit.figures.phase import MEASURES, UNKNOWN
 from attnkit.foundation.settings import Value
 from attnkit.foundation.words import counted
 from attnkit.training.summary import fixed

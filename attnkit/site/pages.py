@@ -25,8 +25,8 @@ from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.site.frame import Page, figure_html, paragraphs, train_yourself, with_plotly
 from attnkit.site.lessons import lesson_page, lessons_page
-from attnkit.sweeps.shipped import SHIPPED
-from attnkit.sweeps.shipped import load_shipped as load_sweep
+from attnkit.sweeps.result import SHIPPED
+from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
 from attnkit.training.film import Film
 from attnkit.training.recorder import record

@@ -10,11 +10,10 @@ from attnkit.foundation.lazy import import_on_use
 if TYPE_CHECKING:
     from attnkit.sweeps.result import SweepResult
     from attnkit.sweeps.run import run_sweep
-    from attnkit.sweeps.specification import RateRule, Sweep, read_sweep
-    from attnkit.sweeps.values import Axis
+    from attnkit.sweeps.specification import Axis, RateRule, Sweep, read_sweep
 
 _MODULES = {
-    "Axis": "values",
+    "Axis": "specification",
     "RateRule": "specification",
     "Sweep": "specification",
     "SweepResult": "result",

@@ -1,29 +1,36 @@
-"""Plan of a sweep: the runs that are missing, and the chunks in which they are trained.
+"""Plan of a sweep: the missing runs, the chunks in which they are trained, and what they cost.
 
-Cells stay numbers until they are trained, so that a plan of a million cells fits into memory.
+Cells stay numbers until they are trained, so that a plan of a million cells fits into memory. Costs
+follow from a short measurement on this machine, and from what the chunks take.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.specification import Sweep
+from attnkit.training.memory import peak_megabytes
+from attnkit.training.pace import measure_pace, work_of
+from attnkit.variants import Variant
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from attnkit.variants import Variant
 
 SHORTEST_CHUNK, LONGEST_CHUNK = 10.0, 60.0
 """Seconds of training that a chunk takes on one core: long enough that sending it and writing its
 part cost little, short enough that little is lost with a worker."""
 
-_CHUNKS_PER_WORKER = 8
-"""Number of chunks per worker in a short sweep, so that all workers end at about the same time."""
+_WORKER_MEGABYTES = 480.0
+"""Memory of a worker process before it trains anything, with torch and the kernel loaded."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,8 @@ class Plan:
             total, n_seen = total + estimated, n_seen + group.n_runs
             share = total / n_seen * left / n_workers  # expected seconds of each worker
             shortest = min(SHORTEST_CHUNK, share / 2)
-            target = np.clip(share / _CHUNKS_PER_WORKER, shortest, LONGEST_CHUNK)
+            # in a short sweep eight chunks for each worker, so that all end at about the same time
+            target = np.clip(share / 8, shortest, LONGEST_CHUNK)
             pieces = _pieces(group, estimated)
             for piece in pieces:
                 if pending and taken + estimated / len(pieces) > target:
@@ -164,3 +172,121 @@ def _consecutive(numbers: np.ndarray) -> list[range]:
 def variants_of(sweep: Sweep, group: Group) -> list[Variant]:
     """Return the variants of a group."""
     return [sweep.sharing[index] for index in group.variants]
+
+
+@dataclass(frozen=True)
+class ChunkReport:
+    """Report of a worker about a chunk.
+
+    Attributes:
+        n_runs: Runs that were trained.
+        n_failed: Runs that could not be trained; the part holds the reasons.
+        seconds: Seconds that the runs took, with those on tuning seeds.
+    """
+
+    n_runs: int
+    n_failed: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class CostModel:
+    """Seconds that runs take on one core: measured before the sweep, corrected while it runs.
+
+    Attributes:
+        pace: Seconds per unit of `work_of`.
+    """
+
+    sweep: Sweep
+    pace: float = 0.1
+    _predicted: float = 0.0
+    _measured: float = 0.0
+
+    @staticmethod
+    def measured(sweep: Sweep, plan: Plan) -> CostModel:
+        """Measure a few steps of cheap and expensive cells of a plan, for a few seconds."""
+        experiments = [e for group in sample(plan, 40) if (e := possible_experiment(sweep, group))]
+        experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine))
+        paces: list[float] = []
+        started = time.perf_counter()
+        for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
+            if experiments and time.perf_counter() - started < 4:
+                experiment = experiments[index].replace(n_seeds=1)
+                paces.append(measure_pace(sweep.engine, experiment, block=2))
+        return CostModel(sweep, mean(paces)) if paces else CostModel(sweep)
+
+    def seconds(self, group: Group) -> float:
+        """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
+        predicted = self._predict(group)
+        return predicted * self._measured / self._predicted if self._predicted else predicted
+
+    def _predict(self, group: Group) -> float:
+        sweep, rates = self.sweep, self.sweep.rates
+        n_tuning = rates.tuning_seeds * len(rates.multiples) if rates.tunes else 0
+        work = 0.0
+        for variant in variants_of(sweep, group):
+            experiment = _experiment(sweep, group.point, sweep.sharing)
+            if experiment is None or variant not in experiment.sharing:
+                experiment = _experiment(sweep, group.point, (variant,))
+            if experiment is not None:
+                work += work_of(experiment, variant, sweep.engine)
+        return (len(group.seeds) + n_tuning) * self.pace * work
+
+    def learn(self, chunk: Chunk, seconds: float) -> None:
+        """Correct the estimates by what a chunk has taken."""
+        if seconds:
+            self._predicted += sum(map(self._predict, chunk.groups))
+            self._measured += seconds
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated needs of the missing runs of a sweep.
+
+    Attributes:
+        n_runs: Runs that count and are missing.
+        core_hours: Hours of computation on one core.
+        megabytes: Memory of one worker, in MiB.
+    """
+
+    n_runs: int
+    core_hours: float
+    megabytes: float
+
+    @staticmethod
+    def of(plan: Plan, model: CostModel) -> Estimate:
+        """Return the estimate for a plan, from a sample of its points."""
+        groups = sample(plan, 200)
+        n_sampled = sum(group.n_runs for group in groups)
+        seconds = sum(model.seconds(group) for group in groups)
+        experiments = [e for group in groups if (e := possible_experiment(plan.sweep, group))]
+        megabytes = (peak_megabytes(experiment, plan.sweep.engine) for experiment in experiments)
+        largest = max(megabytes, default=0.0)
+        rates, n_seeds = plan.sweep.rates, plan.sweep.n_seeds
+        if rates.tunes:  # all learning rates of a variant are tried together
+            largest *= max(1.0, rates.tuning_seeds * len(rates.multiples) / n_seeds)
+        n_runs = plan.n_missing
+        hours = seconds / 3600 * n_runs / n_sampled if n_sampled else 0.0
+        return Estimate(n_runs, hours, _WORKER_MEGABYTES + largest)
+
+
+def sample(plan: Plan, n_points: int) -> list[Group]:
+    """Return the groups of at most `n_points` points, spread over the plan."""
+    stride = max(1, len(plan.order) // n_points)
+    return list(replace(plan, order=plan.order[::stride]).groups())
+
+
+def possible_experiment(sweep: Sweep, group: Group) -> Experiment | None:
+    """Return the experiment of a group, or of a variant that is possible; None without any."""
+    return _experiment(sweep, group.point, tuple(variants_of(sweep, group)))
+
+
+@lru_cache(4096)
+def _experiment(sweep: Sweep, point: int, variants: tuple[Variant, ...]) -> Experiment | None:
+    try:
+        return sweep.experiment(sweep.point(point), list(variants))
+    except InvalidExperiment:
+        return next(
+            (e for v in variants if len(variants) > 1 and (e := _experiment(sweep, point, (v,)))),
+            None,
+        )

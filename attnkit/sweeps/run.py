@@ -1,48 +1,29 @@
-"""Running of a sweep: chunks are submitted to an executor, and progress is reported.
+"""Running of a sweep: chunks are submitted to workers, and progress is reported.
 
-The loop knows only the interface of `concurrent.futures.Executor`. It keeps no results: workers
-write them into the sweep's folder, and whatever ends, the next start trains what is missing there.
+The loop keeps no results: workers write them into the sweep's folder, and whatever ends, the next
+start trains what is missing there.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from attnkit.sweeps.chunk import ChunkReport, train_chunk
-from attnkit.sweeps.estimate import CostModel, Estimate
-from attnkit.sweeps.folder import SweepFolder
-from attnkit.sweeps.local import LocalExecutor, n_local_workers
-from attnkit.sweeps.planning import Chunk, Plan, variants_of
-from attnkit.sweeps.result import SweepResult, failed_rows
-from attnkit.sweeps.specification import Sweep
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.planning import Chunk, CostModel, Estimate, Plan, variants_of
+from attnkit.sweeps.result import SweepFolder, SweepResult, failed_rows
+from attnkit.sweeps.specification import InvalidSweep, Sweep
+from attnkit.sweeps.training import train_chunk, train_first_batch
+from attnkit.sweeps.workers import WorkerLost, Workers, open_workers
 
 _IN_FLIGHT_PER_WORKER = 2
 """Number of chunks per worker that are submitted and unfinished: no worker waits for the next."""
 
 _PATIENCE = 10.0
 """Seconds after which the driver looks for new workers, though no chunk is finished."""
-
-
-class Workers(Protocol):
-    """An executor that knows how many tasks it can run at the same time."""
-
-    @property
-    def n_workers(self) -> int:
-        """Number of tasks that run at the same time; it may change."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Start a task."""
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers."""
 
 
 @dataclass
@@ -131,9 +112,30 @@ def prepare(
     return Prepared(sweep, folder, plan, model, estimate)
 
 
+@contextmanager
+def started(prepared: Prepared, place: str) -> Iterator[tuple[Workers, float]]:
+    """Start workers, and yield them with the seconds until one of them had trained a batch.
+
+    An error or Ctrl-C in the block ends them at once.
+
+    Args:
+        prepared: A sweep with missing runs.
+        place: "local" for processes on this machine, or "ray" for a Ray cluster.
+
+    Raises:
+        InvalidSweep: If there is no such place, or if no worker can start there.
+    """
+    began = time.monotonic()
+    with open_workers(place, prepared.estimate.megabytes) as workers:
+        first = next(prepared.plan.groups())
+        with suppress(WorkerLost):  # `drive` finds out which cell ends its worker
+            workers.result(workers.submit(train_first_batch, prepared.sweep, first))
+        yield workers, time.monotonic() - began
+
+
 def drive(
     prepared: Prepared, workers: Workers, report: Callable[[Progress], None] | None = None
-) -> Progress:
+) -> None:
     """Train everything that is missing.
 
     A chunk whose worker is lost is divided into its cells, because any chunk beside it may have
@@ -142,17 +144,18 @@ def drive(
 
     Args:
         prepared: The sweep.
-        workers: The executor.
+        workers: The workers.
         report: Function that is called after every finished chunk.
     """
     sweep, folder, model = prepared.sweep, prepared.folder, prepared.model
+    folder.write_specification(sweep)
     progress = Progress(prepared.plan.n_missing)
-    started = time.monotonic()
+    began = time.monotonic()
     waiting: list[Chunk] = []
     suspects: list[Chunk] = []  # cells that were given up while others trained beside them
     alone: Chunk | None = None
     chunks = prepared.plan.chunks(model.seconds, workers.n_workers)
-    in_flight: dict[Future[ChunkReport], Chunk] = {}
+    in_flight: dict[Any, Chunk] = {}
     while True:
         while len(in_flight) < _IN_FLIGHT_PER_WORKER * workers.n_workers:
             chunk = waiting.pop() if waiting else next(chunks, None)
@@ -161,71 +164,32 @@ def drive(
             in_flight[workers.submit(train_chunk, sweep, chunk, folder)] = chunk
         if not in_flight:
             if not suspects:
-                return progress
+                return
             alone = suspects.pop()
             in_flight[workers.submit(train_chunk, sweep, alone, folder)] = alone
-        for future in wait(in_flight, _PATIENCE, FIRST_COMPLETED).done:
-            chunk = in_flight.pop(future)
-            error = future.exception()
-            if error is not None and not _is_lost(error):
-                raise error
-            if error is None:
-                done = future.result()
-                model.learn(chunk, done)
+        for task in workers.wait(in_flight, _PATIENCE):
+            chunk = in_flight.pop(task)
+            try:
+                done = workers.result(task)
+            except WorkerLost as error:
+                if len(cells := chunk.split()) > 1:
+                    waiting += cells
+                elif chunk is not alone:
+                    suspects.append(chunk)
+                else:
+                    (group,) = chunk.groups
+                    (variant,) = variants_of(sweep, group)
+                    point, reason = sweep.point(group.point), str(error)
+                    rows = failed_rows(sweep, point, variant, group.seeds, reason)
+                    folder.write_part(rows)
+                    progress.n_failed += chunk.n_runs
+            else:
+                model.learn(chunk, done.seconds)
                 progress.n_done += done.n_runs
                 progress.n_failed += done.n_failed
-            elif len(cells := chunk.split()) > 1:
-                waiting += cells
-            elif chunk is not alone:
-                suspects.append(chunk)
-            else:
-                _record_failure(sweep, chunk, folder, error)
-                progress.n_failed += chunk.n_runs
-        progress.seconds, progress.n_workers = time.monotonic() - started, workers.n_workers
+        progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers
         if report is not None:
             report(progress)
-
-
-def _is_lost(error: BaseException) -> bool:
-    """Return whether an error means that a worker was lost, and not that its task failed."""
-    return isinstance(error, BrokenProcessPool) or type(error).__module__.startswith("ray.")
-
-
-def _record_failure(sweep: Sweep, chunk: Chunk, folder: SweepFolder, error: BaseException) -> None:
-    """Write a part that says why the only cell of a chunk could not be trained."""
-    (group,) = chunk.groups
-    reason = str(error).strip() or "its process was ended, most likely because memory was short"
-    (variant,) = variants_of(sweep, group)
-    point = sweep.point(group.point)
-    folder.write_part(failed_rows(sweep, point, variant, group.seeds, reason))
-
-
-def start_workers(place: str, megabytes: float) -> Workers:
-    """Return the executor for a place: "local" for this machine, or "ray" for a Ray cluster.
-
-    Args:
-        place: "local" or "ray".
-        megabytes: Memory that one worker needs, in MiB.
-
-    Raises:
-        InvalidSweep: If there is no such place, or if no worker can start there.
-    """
-    if place == "local":
-        local = LocalExecutor(n_local_workers(megabytes))
-        try:
-            local.submit(os.getpid).result()
-        except BrokenProcessPool:
-            local.shutdown(cancel_futures=True)
-            raise InvalidSweep(
-                "place: no worker process can start here; in a script, train below the line "
-                'if __name__ == "__main__":, because every worker imports the script'
-            ) from None
-        return local
-    if place != "ray":
-        raise InvalidSweep(f"place: got {place!r}, allowed local or ray")
-    from attnkit.sweeps.cluster import RayExecutor
-
-    return RayExecutor(n_workers=n_local_workers(megabytes))
 
 
 def run_sweep(
@@ -248,31 +212,14 @@ def run_sweep(
         report: Function that is called after every finished chunk.
 
     Raises:
-        InvalidSweep: If the sweep cannot start, see `prepare` and `start_workers`.
+        InvalidSweep: If the sweep cannot start, see `prepare` and `started`.
         OSError: If the folder cannot be read or written.
     """
     folder = SweepFolder(str(out))
     prepared = prepare(sweep, folder, resume=resume, retry_failed=retry_failed)
-    train_missing(prepared, place, report)
+    if prepared.plan.n_missing:
+        with started(prepared, place) as (workers, _):
+            drive(prepared, workers, report)
+    else:
+        folder.write_specification(sweep)
     return SweepResult.read(folder, sweep)
-
-
-def train_missing(
-    prepared: Prepared, place: str, report: Callable[[Progress], None] | None = None
-) -> None:
-    """Train the missing runs; an error or Ctrl-C ends the workers at once.
-
-    Raises:
-        InvalidSweep: See `start_workers`.
-    """
-    if not prepared.plan.n_missing:
-        prepared.folder.write_specification(prepared.sweep)
-        return
-    workers = start_workers(place, prepared.estimate.megabytes)
-    try:
-        prepared.folder.write_specification(prepared.sweep)
-        drive(prepared, workers, report)
-    except BaseException:
-        workers.shutdown(cancel_futures=True)
-        raise
-    workers.shutdown()

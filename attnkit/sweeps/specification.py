@@ -31,6 +31,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -39,23 +40,28 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
-from attnkit.experiment.experiment import Experiment, default_settings
+from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
 from attnkit.foundation.documents import MOST_TOML_BYTES, BadDocument, parse_toml, read_file
-from attnkit.foundation.settings import InvalidExperiment, Problem, Value, dial
-from attnkit.sweeps.values import (
-    NOT_AN_AXIS,
-    InvalidSweep,
-    known_setting,
-    problem_of,
-    read_axis,
-    read_task,
-    read_value,
-    table_of,
+from attnkit.foundation.settings import (
+    InvalidExperiment,
+    Problem,
+    Setting,
+    Value,
+    allowed_names,
+    dial,
+    setting_of,
+    shown,
 )
-from attnkit.tasks import task_named
+from attnkit.tasks import TASKS, is_task, task_named
 from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
+
+NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal", "longer_test")
+"""Settings of an experiment that neither the base nor an axis of a sweep has."""
+
+MOST_VALUES = 1000
+"""Largest number of values of an axis."""
 
 MOST_CELLS = 10_000_000
 """Largest number of cells of a sweep."""
@@ -64,6 +70,55 @@ MOST_PROBLEMS = 10
 """Largest number of wrong keys that one error names."""
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class InvalidSweep(ValueError):
+    """Error for a sweep that cannot be used; its message names the key and what is allowed.
+
+    Attributes:
+        problems: Every wrong value, or a message.
+    """
+
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(map(str, problems)))
+
+
+class Axis(BaseModel):
+    """A range of values of one setting.
+
+    Attributes:
+        scale: "linear" for equal differences, "log" for equal ratios between neighbours.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    start: float = dial(..., "From", "First value.", alias="from", ge=-1e9, le=1e9)
+    to: float = dial(..., "To", "Last value.", ge=-1e9, le=1e9)
+    count: int = dial(..., "Values", "Number of values.", ge=2, le=MOST_VALUES)
+    scale: Literal["linear", "log"] = dial("linear", "Scale", "Equal differences or equal ratios.")
+
+    def values(self, *, whole: bool, multiple_of: int = 1) -> tuple[int | float, ...]:
+        """Return the values in their order, without repetitions.
+
+        Args:
+            whole: Whether the values are rounded to whole numbers.
+            multiple_of: Number of which whole values are multiples.
+
+        Raises:
+            ValueError: If a logarithmic range does not lie above zero.
+        """
+        shares = [k / (self.count - 1) for k in range(self.count)]
+        if self.scale == "log":
+            if min(self.start, self.to) <= 0:
+                raise ValueError("numbers above 0 for a logarithmic range")
+            ratio = math.log(self.to / self.start)
+            exact = [self.start * math.exp(ratio * share) for share in shares]
+        else:
+            exact = [self.start + (self.to - self.start) * share for share in shares]
+        if whole:
+            return tuple(dict.fromkeys(multiple_of * round(v / multiple_of) for v in exact))
+        return tuple(dict.fromkeys(float(f"{value:.6g}") for value in exact))
 
 
 class RateRule(BaseModel):
@@ -114,7 +169,7 @@ class Sweep(BaseModel):
 
     Attributes:
         base: Task and settings of the experiments, by name; those left out take the defaults.
-        axes: Setting → values, or an `Axis`. Every combination of values is a point.
+        axes: Setting → values, see `read_values`. Every combination of values is a point.
         sharing: Variants, as in an experiment.
         n_seeds: Runs per variant and point.
         first_seed: Seeds count up from here.
@@ -138,19 +193,24 @@ class Sweep(BaseModel):
     budget: Budget = Budget()
 
     def __init__(self, /, **values: Any) -> None:
-        task = read_task(values)
-        axes = table_of("axes", values.get("axes", {}))
+        base, axes = values.get("base", {}), values.get("axes", {})
+        for key, table in (("base", base), ("axes", axes)):
+            if not isinstance(table, Mapping):
+                raise InvalidSweep(Problem(key, table, "a table of settings"))
+        task = base.get("task", DEFAULT_TASK)
+        if not is_task(task):
+            raise InvalidSweep(Problem("base.task", task, allowed_names(TASKS, shown(task))))
         values["base"] = {"task": task} | {
-            name: read_value(f"base.{name}", value, known_setting("base", name, task))
-            for name, value in table_of("base", values.get("base", {})).items()
+            name: _read_value(f"base.{name}", value, _known_setting("base", name, task))
+            for name, value in base.items()
             if name != "task"
         }
-        values["axes"] = {name: read_axis(name, axes[name], task) for name in axes}
+        values["axes"] = {name: read_values(name, axes[name], task) for name in axes}
         try:
             super().__init__(**values)
         except ValidationError as error:
             problems = error.errors()[:MOST_PROBLEMS]
-            raise InvalidSweep(*(problem_of(one, type(self)) for one in problems)) from None
+            raise InvalidSweep(*(_problem_of(one, type(self)) for one in problems)) from None
         self._check_experiments()
 
     @field_validator("sharing", mode="before")
@@ -183,7 +243,7 @@ class Sweep(BaseModel):
         errors: dict[Variant, InvalidExperiment] = {}
         possible: set[Variant] = set()
         for point in points:
-            at_point = self._errors_at(point)
+            at_point = self.errors_at(point)
             errors = {**at_point, **errors}
             possible |= set(self.sharing) - at_point.keys()
             if len(at_point) == len(self.sharing):
@@ -192,7 +252,7 @@ class Sweep(BaseModel):
             if variant not in possible:
                 raise InvalidSweep(*self._with_keys(errors[variant]))
 
-    def _errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
+    def errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
         """Return the errors of the variants that are impossible at a point."""
         with contextlib.suppress(InvalidExperiment):
             self.experiment(point, self.sharing)
@@ -207,16 +267,15 @@ class Sweep(BaseModel):
 
     def _with_keys(self, error: InvalidExperiment) -> list[Problem]:
         """Return the problems of an experiment with the keys of the specification."""
-        return [replace(problem, field=self._key(problem.field)) for problem in error.problems]
+        keys = {name: f"axes.{name}" for name in self.axes}
+        keys |= {name: name for name in ("sharing", "n_seeds", "first_seed")}
+        return [
+            replace(problem, field=keys.get(problem.field, f"base.{problem.field}"))
+            for problem in error.problems
+        ]
 
     def __hash__(self) -> int:
         return hash(self.hash)
-
-    def _key(self, field: str) -> str:
-        """Return the key of the specification that holds a setting."""
-        if field in ("sharing", "n_seeds", "first_seed"):
-            return field
-        return f"axes.{field}" if field in self.axes else f"base.{field}"
 
     @property
     def n_points(self) -> int:
@@ -371,6 +430,127 @@ def read_sweep(file: str | Path) -> Sweep:
         return Sweep.from_toml(read_file(file, MOST_TOML_BYTES))
     except BadDocument as error:
         raise InvalidSweep(f"specification: {error}") from None
+
+
+def read_values(name: str, given: Any, task: str) -> tuple[Value, ...]:
+    """Return the values of an axis, however they are given: in a file, in Python or on a page.
+
+    Args:
+        name: Name of the setting.
+        given: A list; a range, as an `Axis` or its table; or a text: values with commas between
+            them, such as "2, 4, 8", or two ends, such as "2 … 64", between which values double.
+        task: Task whose settings count.
+
+    Raises:
+        InvalidSweep: If the values are not allowed.
+    """
+    key = f"axes.{name}"
+    if name == "task":
+        tasks = given if isinstance(given, list | tuple) and given else [given]
+        for one in tasks:
+            if not isinstance(one, str) or one not in TASKS:
+                raise InvalidSweep(Problem(key, one, allowed_names(TASKS, shown(one))))
+        return tuple(dict.fromkeys(tasks))
+    setting = _known_setting("axes", name, task)
+    if isinstance(given, str):
+        given = _values_of_text(key, given, setting)
+    elif isinstance(given, Mapping | Axis):
+        given = _values_of_range(key, given, setting)
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= MOST_VALUES:
+        allowed = f"a list of 1 to {MOST_VALUES} values, or a range {{from, to, count, scale}}"
+        raise InvalidSweep(Problem(key, given, allowed))
+    return tuple(dict.fromkeys(_read_value(key, value, setting) for value in given))
+
+
+def _values_of_text(key: str, text: str, setting: Setting) -> list[Any]:
+    ends = [end.strip() for end in re.split(r"…|\.\.+", text)]
+    if len(ends) == 2 and setting.kind in (int, float) and not setting.choices:
+        first, last = (float(_read_value(key, end, setting)) for end in ends)
+        if not 0 < first <= last:
+            allowed = "two numbers above 0, the smaller one first"
+            raise InvalidSweep(Problem(key, text, allowed))
+        doubled = [first * 2**k for k in range(int(math.log2(last / first)) + 1)]
+        return [setting.kind(value) for value in dict.fromkeys([*doubled, last])]
+    texts = [part for part in re.split(r"[,;\s]+", text) if part]
+    if not texts:
+        allowed = f"values with commas between them, each {setting.allowed}"
+        raise InvalidSweep(Problem(key, text, allowed))
+    return texts
+
+
+def _values_of_range(
+    key: str, given: Mapping[str, Any] | Axis, setting: Setting
+) -> tuple[Value, ...]:
+    if setting.kind not in (int, float):
+        raise InvalidSweep(Problem(key, "a range", f"a list, each value {setting.allowed}"))
+    try:
+        axis = given if isinstance(given, Axis) else Axis(**given)
+        return axis.values(whole=setting.kind is int, multiple_of=setting.multiple_of or 1)
+    except ValidationError as error:
+        problems = [_problem_of(details, Axis, (key,)) for details in error.errors()]
+        raise InvalidSweep(*problems) from None
+    except ValueError as error:
+        raise InvalidSweep(Problem(key, "a range", str(error))) from None
+
+
+def _known_setting(key: str, name: str, task: str) -> Setting:
+    """Return a setting that the table `key` of a sweep may set.
+
+    Raises:
+        InvalidSweep: If there is none of this name; the message suggests the nearest.
+    """
+    known = {n: s for n, s in settings(task).items() if n not in NOT_AN_AXIS}
+    if name not in known:
+        beside = name in ("sharing", "n_seeds", "first_seed")
+        allowed = f"{name} outside of this table" if beside else allowed_names(known, name)
+        raise InvalidSweep(f"{key}.{name}: is not a setting here, allowed {allowed}")
+    return known[name]
+
+
+def _read_value(key: str, value: Any, setting: Setting) -> Value:
+    try:
+        return setting.read(value)
+    except ValueError:
+        raise InvalidSweep(Problem(key, value, setting.allowed)) from None
+
+
+def _problem_of(
+    details: ErrorDetails, model: type[BaseModel], before: tuple[str, ...] = ()
+) -> Problem | str:
+    """Return an error of pydantic as a problem with the key of the specification.
+
+    Args:
+        details: The error.
+        model: The model that raised it.
+        before: Keys under which the model stands in the specification.
+    """
+    error = details.get("ctx", {}).get("error")
+    if isinstance(error, InvalidSweep):
+        return error.problems[0]
+    path = [*before, *map(str, details["loc"])]
+    for name in path[len(before) : -1]:
+        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    key, name = ".".join(path), path[-1]
+    fields = {info.alias or field: info for field, info in model.model_fields.items()}
+    if details["type"] == "extra_forbidden":
+        return f"{key}: is not a key of a sweep, allowed {allowed_names(fields, name)}"
+    allowed = _ALLOWED.get(details["type"], details["msg"])
+    if name in fields and fields[name].title is not None:
+        allowed = setting_of(name, fields[name], fields[name].default).allowed
+    if details["type"] == "missing":
+        return f"{key}: is missing, allowed {allowed}"
+    return Problem(key, details["input"], allowed)
+
+
+_ALLOWED = {
+    "float_parsing": "a number",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+"""What fields without bounds allow, by pydantic's type of the error."""
 
 
 def _toml(value: Any) -> str:

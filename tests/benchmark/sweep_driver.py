@@ -10,16 +10,14 @@ import resource
 import sys
 import tempfile
 import time
-from concurrent.futures import Future
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnkit.sweeps.chunk import ChunkReport
-from attnkit.sweeps.estimate import CostModel, Estimate
-from attnkit.sweeps.folder import SweepFolder
-from attnkit.sweeps.planning import Chunk, Plan
+from attnkit.sweeps.planning import Chunk, ChunkReport, CostModel, Estimate, Plan
+from attnkit.sweeps.result import SweepFolder
 from attnkit.sweeps.run import Prepared, drive
 from attnkit.sweeps.specification import Sweep
 
@@ -36,13 +34,17 @@ class _Idle:
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
 
-    def submit(self, fn: Any, sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> Future[Any]:
+    def submit(self, function: Any, sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> Any:
         self.chunks.append(chunk)
-        future: Future[Any] = Future()
-        future.set_result(ChunkReport(n_runs=chunk.n_runs))
-        return future
+        return len(self.chunks) - 1
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def wait(self, tasks: Collection[Any], seconds: float) -> list[Any]:
+        return list(tasks)
+
+    def result(self, task: Any) -> ChunkReport:
+        return ChunkReport(n_runs=self.chunks[task].n_runs)
+
+    def shutdown(self, *, cancel: bool) -> None:
         pass
 
 

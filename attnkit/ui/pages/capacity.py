@@ -7,11 +7,10 @@ from functools import partial
 import streamlit as st
 
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.capacity import with_mark
-from attnkit.figures.phase import MEASURES
+from attnkit.figures.capacity import MEASURES, with_mark
 from attnkit.sweeps import SweepResult
-from attnkit.sweeps.shipped import SHIPPED, load_shipped
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.result import SHIPPED, load_shipped
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
@@ -19,26 +18,26 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.sweeps.cell_card import Mark, row_of, show_card, take_mark
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, conclusion_of
-from attnkit.ui.sweeps.live_sweep import LiveSweep, open_live_sweep
+from attnkit.ui.sweeps.live_sweep import TICK_SECONDS, LiveSweep, open_live_sweep
 from attnkit.ui.sweeps.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.sweeps.phase import phase_of
 from attnkit.ui.sweeps.sections import (
+    Mark,
     pick,
     pick_values,
+    row_of,
+    show_card,
     show_difference,
     show_frontier,
     show_matching,
     show_numbers,
     show_slices,
+    take_mark,
 )
 from attnkit.ui.widgets import bound, sections, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-
-TICK_SECONDS = 0.5
-"""Seconds between two updates while the visitor's own sweep trains."""
 
 PHASE = "capacity_phase"
 """Key of the phase diagram."""

@@ -55,8 +55,8 @@ from attnkit.figures.learning import (
 )
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.words import capitalised
-from attnkit.sweeps.shipped import load_shipped
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.result import load_shipped
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.address import Linked, LinkField, by_text, is_quiet, open_choice
 from attnkit.ui.claims import RerunArea, markdown_table, open_reruns, show_picture

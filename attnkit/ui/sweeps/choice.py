@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from attnkit.analysis.capacity import COSTS, Cost
 from attnkit.analysis.conclusion import Conclusion, conclusion, label_of
-from attnkit.figures.phase import MEASURES, Measure
+from attnkit.figures.capacity import MEASURES, Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.sweeps.shipped import SHIPPED
+from attnkit.sweeps.result import SHIPPED
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
 from attnkit.ui.render_cache import cached_by_language
 from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of

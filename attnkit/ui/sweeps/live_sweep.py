@@ -1,40 +1,201 @@
-"""A small sweep that is trained for a visitor, point by point."""
+"""A small sweep that a visitor fills into a form, and that is trained for them point by point."""
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import pandas as pd
 import streamlit as st
 
-from attnkit.experiment import Experiment
-from attnkit.foundation.settings import InvalidExperiment, Value
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.foundation.settings import InvalidExperiment, Problem, Setting, Value
 from attnkit.service.jobs import Watcher
+from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.planning import Plan
 from attnkit.sweeps.result import failed_rows, labelled
+from attnkit.sweeps.specification import NOT_AN_AXIS, InvalidSweep
+from attnkit.tasks import TASKS, OwnData, Task, task_named
+from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
+from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.series import Series
+from attnkit.ui.server.service import training_service
+from attnkit.ui.sweeps.choice import text_of
 from attnkit.variants import Variant
+from attnkit.variants.sharing import Sharing
+
+MOST_POINTS = 100
+"""Largest number of points of a sweep that runs live."""
+
+TICK_SECONDS = 0.5
+"""Seconds between two updates of a page while a sweep trains: then the next point begins."""
+
+MOST_VARIANTS = 10
+"""Largest number of variants of a sweep that runs live."""
+
+_ALL = tuple(Variant(sharing.value) for sharing in Sharing)
 
 PAUSED, STOPPED = "Paused.", "Stopped."
 """Problems of a live sweep that its visitor has paused or stopped."""
 
-
-_COLUMNS = (
-    "sharing",
-    "seed",
-    "accuracy",
-    "loss",
-    "steps_to_threshold",
-    "learning_rate",
-    "error",
-    "cell",
-)
+_COLUMNS = ("sharing", "seed", "accuracy", "loss", "steps_to_threshold", "learning_rate", "error")
 """Columns that a result has even if nothing is trained yet."""
+
+
+@dataclass
+class SweepForm:
+    """Form of a sweep as a visitor has filled it in.
+
+    Attributes:
+        task: Name of the task.
+        first: Name of the setting of the first axis.
+        first_values: Its values, as typed.
+        second: Name of the setting of the second axis; empty for none.
+        second_values: Its values, as typed.
+        sharing: The variants.
+        n_seeds: Number of seeds.
+        steps: Steps of every run, unless they are an axis.
+        own: Task on the visitor's own data, if the Lab has any.
+    """
+
+    task: str = "phonebook"
+    first: str = "d_head"
+    first_values: str = ""
+    second: str = ""
+    second_values: str = ""
+    sharing: list[Variant] = field(default_factory=lambda: list(_ALL))
+    n_seeds: int = 3
+    steps: int = 0
+    own: OwnData | None = None
+
+    def __post_init__(self) -> None:
+        self.set_task(self.task)
+
+    def offer(self, task: Task) -> list[str]:
+        """Return the tasks to choose from, with that of the Lab if it is on own data."""
+        own = task if isinstance(task, OwnData) else None
+        changed, self.own = own != self.own, own
+        offered = [*TASKS, *([] if own is None else [own.name])]
+        if self.task not in offered or (changed and self.task not in TASKS):
+            self.set_task(self.task if self.task in offered else "phonebook")
+        return offered
+
+    @property
+    def base(self) -> dict[str, Value]:
+        """The task, and for one on own data its dials, too."""
+        if self.own is None or self.task != self.own.name:
+            return {"task": self.task}
+        return {"task": self.task, **self.own.model_dump()}
+
+    def set_task(self, task: str) -> None:
+        """Choose a task, keep the settings that it has, too, and suggest their values for it."""
+        self.task, present = task, axes_of(task)
+        self.steps = present["steps"].default
+        own = [name for name in task_named(task).model_fields if name in present]
+        first_own = next((name for name in own if present[name].kind is int), "")
+        self.set_axis("first", self.first if self.first in present else "d_head")
+        self.set_axis("second", self.second if self.second in present else first_own)
+
+    def set_axis(self, side: str, name: str) -> None:
+        """Choose the setting of an axis, "first" or "second", and suggest values."""
+        setattr(self, side, name)
+        setattr(self, f"{side}_values", suggested(name, self.base) if name else "")
+
+    def sweep(self) -> Sweep:
+        """Return the sweep.
+
+        Raises:
+            InvalidSweep: If something is not allowed.
+        """
+        if self.first == self.second:
+            allowed = "but two different settings are allowed"
+            raise InvalidSweep(Problem(f"axes.{self.first}", "chosen twice", allowed))
+        axes = {self.first: self.first_values, self.second: self.second_values}
+        axes.pop("", None)
+        if not self.sharing:
+            raise InvalidSweep(Problem("sharing", "", f"1 to {MOST_VARIANTS} variants"))
+        base = {name: value for name, value in self.base.items() if name not in axes}
+        if self.steps != settings(self.task)["steps"].default and "steps" not in axes:
+            base["steps"] = self.steps
+        sweep = Sweep(base=base, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds)
+        if sweep.n_points > MOST_POINTS:
+            allowed = f"at most {MOST_POINTS} here; larger sweeps run from the command line"
+            combinations = f"{sweep.n_points:,} combinations of values"
+            raise InvalidSweep(Problem("axes", combinations, allowed))
+        return sweep
+
+
+def axes_of(task: str) -> dict[str, Setting]:
+    """Return the settings of a task that an axis may have, by name."""
+    return {
+        name: setting
+        for name, setting in settings(task).items()
+        if name not in (*NOT_AN_AXIS, "task") and (setting.kind is not str or setting.choices)
+    }
+
+
+def suggested(name: str, base: Mapping[str, Value]) -> str:
+    """Return values of a setting as a text: all choices, or some around the default of a task.
+
+    Args:
+        name: Name of the setting.
+        base: The task and other settings. Values that do not go with them are left out.
+    """
+    setting = settings(str(base["task"]))[name]
+    values: list[Value]
+    if setting.kind is bool:
+        values = [False, True]
+    elif setting.choices:
+        values = list(setting.choices)
+    else:
+        default, step = setting.default, setting.multiple_of or 1
+        values = [default * factor for factor in (0.25, 0.5, 1, 2)] if default else [0, 1, 2]
+        if setting.kind is int:
+            values = [step * round(value / step) for value in map(float, values)]
+    fitting = [value for value in dict.fromkeys(values) if _fits({**base, name: value})]
+    return ", ".join(map(text_of, fitting))
+
+
+def _fits(values: Mapping[str, Value]) -> bool:
+    try:
+        Experiment(**values)
+    except InvalidExperiment:
+        return False
+    return True
+
+
+def on_screen(error: InvalidSweep, task: str) -> str:
+    """Return the message of an error in the words of the page."""
+    labels = labels_of(task) | {"axes": "Settings"}
+    labels |= {f"{table}.{name}": labels[name] for table in ("axes", "base") for name in labels}
+    return " ".join(
+        problem if isinstance(problem, str) else problem.on_screen(labels)
+        for problem in error.problems
+    )
+
+
+@lru_cache(maxsize=64)
+def problems_here(sweep: Sweep) -> list[str]:
+    """Return why this copy does not train a sweep, in sentences; empty if it does."""
+    labels, limits = labels_of(str(sweep.base["task"])), server_settings()
+    found = (limits.problems(experiment) for _, experiment in parts_of(sweep)[0])
+    return list(dict.fromkeys(problem.on_screen(labels) for some in found for problem in some))
+
+
+def estimate_in_words(sweep: Sweep) -> str:
+    """Return what will be trained, and about how long that takes if nothing else trains."""
+    experiments = [experiment for _, experiment in parts_of(sweep)[0]]
+    n_runs = sum(experiment.n_runs for experiment in experiments)
+    seconds = sum(training_service().estimate(one) + TICK_SECONDS for one in experiments)
+    text = f"{n_runs:,} models at {sweep.n_points} points"
+    impossible = sweep.n_runs - n_runs
+    if impossible:
+        text += f"; {impossible:,} more are impossible with these sizes"
+    return f"{text}. That takes about {duration_in_words(seconds)} if nothing else trains here."
 
 
 @dataclass
@@ -79,9 +240,9 @@ class LiveSweep(Series):
     def result(self) -> SweepResult:
         """Return the result of all finished runs; the same object until there are more."""
         if self._drawn is None or self._drawn[0] != self.n_finished:
-            empty = pd.DataFrame(columns=_COLUMNS, dtype=object)
-            rows = pd.concat(self._tables, ignore_index=True) if self._tables else empty
-            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS])))
+            empty = pd.DataFrame(dtype=object)
+            rows = pd.concat(self._tables or [empty], ignore_index=True)
+            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS, "cell"])))
             self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
         return self._drawn[1]
 
@@ -106,21 +267,15 @@ def parts_of(
     failed: list[tuple[dict[str, Value], Variant, str]] = []
     for index in Plan.of(sweep).order:
         point = sweep.point(int(index))
-        with contextlib.suppress(InvalidExperiment):
-            parts.append((point, sweep.experiment(point, sweep.sharing)))
-            continue
-        possible = []
-        for variant in sweep.sharing:
-            try:
-                possible.append((variant, sweep.experiment(point, [variant])))
-            except InvalidExperiment as error:
-                failed.append((point, variant, str(error)))
+        errors = sweep.errors_at(point)
+        failed += [(point, variant, str(error)) for variant, error in errors.items()]
+        possible = [variant for variant in sweep.sharing if variant not in errors]
         if not possible:
             continue
         try:
-            together = [sweep.experiment(point, [variant for variant, _ in possible])]
+            together = [sweep.experiment(point, possible)]
         except InvalidExperiment:  # too large side by side
-            together = [experiment for _, experiment in possible]
+            together = [sweep.experiment(point, [variant]) for variant in possible]
         parts += [(point, experiment) for experiment in together]
     return tuple(parts), tuple(failed)
 

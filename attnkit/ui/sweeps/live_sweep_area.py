@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from attnkit.sweeps import Sweep
-from attnkit.sweeps.values import InvalidSweep
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.tasks import TASKS, task_named
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.lab.lab import Lab
@@ -16,18 +16,16 @@ from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.sweeps.choice import OWN, CapacityChoice
 from attnkit.ui.sweeps.live_sweep import (
+    MOST_VARIANTS,
     PAUSED,
     STOPPED,
     LiveSweep,
-    begin_live_sweep,
-    open_live_sweep,
-)
-from attnkit.ui.sweeps.sweep_form import (
-    MOST_VARIANTS,
     SweepForm,
     axes_of,
+    begin_live_sweep,
     estimate_in_words,
     on_screen,
+    open_live_sweep,
     problems_here,
 )
 from attnkit.ui.widgets import bound

@@ -11,9 +11,8 @@ import pandas as pd
 
 from attnkit.analysis.boundary import boundary
 from attnkit.analysis.capacity import cells, slice_at
-from attnkit.figures.capacity import describe_phase, phase_key, plot_phase
+from attnkit.figures.capacity import Measure, describe_phase, phase_key, plot_phase
 from attnkit.figures.panels import Figure
-from attnkit.figures.phase import Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
 from attnkit.variants import Variant

@@ -1,0 +1,139 @@
+"""The commands `bench` and `examples`, for those who change attnkit itself.
+
+The benchmark is in `tests/benchmark` of the repository and not in the wheel. Examples are the
+experiments that pages show first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from attnkit.analysis.custom_phone_book import is_phone_book
+from attnkit.command.arguments import (
+    SCREEN,
+    BadInput,
+    Commands,
+    Saving,
+    add_command,
+    check_files,
+    known_name,
+    say,
+    whole_number,
+)
+from attnkit.command.process import INTERRUPTED, interrupts
+from attnkit.experiment import Experiment
+from attnkit.foundation.plugins import PLUGINS
+from attnkit.tasks import TASKS
+from attnkit.variants.sharing import Sharing
+
+_MOST = 1000
+"""Largest number of runs and of rounds of the benchmark."""
+
+_TESTS = Path(__file__).parents[2] / "tests"
+"""Folder of the package `benchmark`, in a checkout of the repository."""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands to the command line."""
+    bench = add_command(
+        commands, "bench", "measure training speed against bounds, baselines and peers", _run_bench
+    )
+    bench.add_argument("--peers", action="store_true", help="also x-transformers (extra `dev`)")
+    bench.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
+    bench.add_argument("--case", action="append", metavar="NAME", help="only this one, repeatable")
+    bench.add_argument("--runs", action="append", metavar="N", help="number of runs, repeatable")
+    bench.add_argument("--rounds", default="5", help="measurements of every contender")
+    only = bench.add_mutually_exclusive_group()
+    only.add_argument("--only-cases", action="store_true", help="no growth, generators, visitors")
+    only.add_argument("--only-supply", action="store_true", help="only the generators of examples")
+    bench.add_argument(
+        "--table", metavar="FILE", help="replace the table between the marks in this file"
+    )
+    examples = add_command(
+        commands, "examples", "train the example experiments that pages show first", _run_examples
+    )
+    examples.add_argument(
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="only these tasks; without TASK, all tasks and variants",
+    )
+
+
+def _run_bench(arguments: argparse.Namespace) -> int:
+    if not (_TESTS / "benchmark").is_dir():
+        raise BadInput(
+            "bench: the benchmark comes with the repository of attnkit, not with the installed "
+            "package; in a copy of the repository, run pip install -e '.[dev]' and then "
+            "python -m attnkit bench"
+        )
+    sys.path.insert(0, str(_TESTS))
+    from benchmark.cases import CASES, N_RUNS
+    from benchmark.report import run
+
+    check_files(arguments, "json", "table")
+    cases = [known_name("--case", name, CASES) for name in arguments.case or CASES]
+    n_runs = [whole_number("--runs", text, 1, _MOST) for text in arguments.runs or map(str, N_RUNS)]
+    for n in n_runs:
+        if n > 1 and n % len(Sharing):
+            raise BadInput(f"--runs: got {n}, allowed 1 or a multiple of {len(Sharing)}")
+    rounds = whole_number("--rounds", arguments.rounds, 1, _MOST)
+    if arguments.peers and find_spec("x_transformers") is None:
+        raise BadInput("--peers: x-transformers is not installed, it comes with the extra `dev`")
+    with interrupts:
+        report = run(
+            names=[] if arguments.only_supply else cases,
+            n_runs=n_runs,
+            peers=arguments.peers,
+            growth=not (arguments.only_cases or arguments.only_supply),
+            supply=not arguments.only_cases,
+            live=not (arguments.only_cases or arguments.only_supply),
+            rounds=rounds,
+            say=say,
+        )
+    document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False)
+    tables = report.to_markdown()
+    with Saving() as saving:
+        saving.file("--json", arguments.json, document + "\n")
+        if not report.interrupted:
+            saving.table(arguments, tables)
+        print(document if arguments.json == SCREEN else tables)
+    return INTERRUPTED if report.interrupted else 0
+
+
+def _run_examples(arguments: argparse.Namespace) -> int:
+    from attnkit.examples import FOLDER, VARIANTS, WEIGHTS, measure_variants, save_weights
+    from attnkit.foundation.process import prepare_for_training
+    from attnkit.training import train
+
+    if os.environ.get(PLUGINS):
+        raise BadInput(f"examples: {PLUGINS} is set, but plugins are not shipped; unset it")
+    names = [known_name("task", name, TASKS) for name in arguments.tasks]
+    prepare_for_training()
+    for name in names or TASKS:
+        with interrupts:
+            result = train(Experiment(task=name), progress=False)
+        if result.snapshot.status != "finished":
+            return INTERRUPTED
+        _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
+        if is_phone_book(result.experiment.task):
+            _save(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
+        print(f"{name}.safetensors: {result.seconds:.1f} s")
+    if names:
+        return 0
+    with interrupts:
+        measured = measure_variants()
+    if measured is None:
+        return INTERRUPTED
+    _save(FOLDER / VARIANTS, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _save(path: Path, content: str | bytes) -> None:
+    with Saving() as saving:
+        saving.file("examples", str(path), content)
