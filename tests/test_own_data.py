@@ -38,12 +38,10 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Update
 from attnkit.service.store import ResultStore
 from attnkit.tasks import NOTHING, hash_in_link
-from attnkit.tasks.own_examples import EXAMPLES
-from attnkit.tasks.own_files import Choices, read_data, read_file
+from attnkit.tasks.own_files import MOST_WORDS, Choices, read_data, read_file
 from attnkit.tasks.own_relations import NOBODY
-from attnkit.tasks.table_rows import MOST_WORDS
-from attnkit.ui.lab import own_data_draft as drafts
-from attnkit.ui.lab.own_data_draft import RECOGNISED, Draft, table_of
+from attnkit.ui.lab import own_data as drafts
+from attnkit.ui.lab.own_data import EXAMPLES, RECOGNISED, Draft, table_of
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.storage import result_store
 

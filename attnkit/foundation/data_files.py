@@ -187,8 +187,9 @@ def _likeliest(content: bytes) -> str:
 
 def separator_in(text: str) -> tuple[str, float]:
     """Return what separates cells, and the share of lines, 0 … 1, with equally many of it."""
-    if text[:4].lower() == "sep=":  # written by Excel
-        return text[4:5], 1.0
+    named, text = _named_separator(text)
+    if named:
+        return named, 1.0
     lines = [line for line in _without_quoted(text).splitlines() if line.strip()][:_LOOKED_AT]
 
     def regularity(separator: str) -> float:
@@ -198,6 +199,15 @@ def separator_in(text: str) -> tuple[str, float]:
 
     best = max(SEPARATORS, key=regularity)
     return best, regularity(best)
+
+
+def _named_separator(text: str) -> tuple[str, str]:
+    """Return the separator that Excel writes into a line before a table, and the text below it."""
+    first, _, rest = text.partition("\n")
+    if first[:4].lower() != "sep=":
+        return "", text
+    named = first[4:].removesuffix("\r")
+    return named if len(named) == 1 and not named.isalnum() and named != '"' else "", rest
 
 
 def _without_quoted(text: str) -> str:
@@ -253,9 +263,7 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
     """Return the cells of lines; a line that is shorter than the first one has empty cells."""
     import pandas as pd
 
-    first, _, rest = text.partition("\n")
-    if first[:4].lower() == "sep=":
-        text = rest
+    _, text = _named_separator(text)
     _check_size(0, _without_quoted(text.lstrip().partition("\n")[0]).count(separator) + 1)
     try:
         cells = pd.read_csv(
@@ -288,7 +296,7 @@ def _json_values(text: str) -> list[Any]:
             raise
         whole = [_json_line(*line) for line in enumerate(text.split("\n"), 1) if line[1].strip()]
     if isinstance(whole, Mapping):
-        is_row = not all(isinstance(value, str | int | float) for value in whole.values())
+        is_row = not all(isinstance(value, str | int | float | None) for value in whole.values())
         whole = [whole] if is_row or len(whole) < 4 else [[*item] for item in whole.items()]
     kinds = {type(row) for row in whole} if isinstance(whole, list) else {type(whole)}
     if kinds not in ({dict}, {list}):
@@ -309,7 +317,10 @@ def _json_line(number: int, line: str) -> Any:
 def _frame(rows: Sequence[Any]) -> pd.DataFrame:
     import pandas as pd
 
-    _check_size(len(rows), max(map(len, rows)))
+    n_columns = max(map(len, rows))
+    _check_size(len(rows), n_columns)
+    if isinstance(rows[0], list):
+        rows = [[*row, *[None] * (n_columns - len(row))] for row in rows]
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -362,7 +373,8 @@ def _parquet(content: bytes) -> pd.DataFrame:
         fields = list(file.schema_arrow)
         texts = [f.name for f in fields if types.is_string(f.type) or types.is_large_string(f.type)]
         for field in fields:
-            simple = (types.is_integer, types.is_floating, types.is_boolean, types.is_dictionary)
+            numbers = (types.is_integer, types.is_floating, types.is_boolean)
+            simple = (*numbers, types.is_dictionary, types.is_null, types.is_string_view)
             if field.name not in texts and not any(test(field.type) for test in simple):
                 name, kind = shown(field.name, quoted=True), shown(str(field.type))
                 wrong = tr(
@@ -371,21 +383,26 @@ def _parquet(content: bytes) -> pd.DataFrame:
                 raise BadDocument(wrong)
         # As a dictionary: a small file can hold a long text in every row.
         file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-        cells = file.read(use_threads=False).to_pandas()
+        cells = file.read(use_threads=False).to_pandas(integer_object_nulls=True)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, BadDocument):
             raise
         raise _unreadable(tr("Parquet file"), error) from None
-    if not isinstance(cells.index, pd.RangeIndex):
+    if is_key(cells.index):
         cells = cells.reset_index(names=[name or "" for name in cells.index.names])
     columns = {i: _objects(cells.iloc[:, i]) for i in range(cells.shape[1])}
     return pd.DataFrame(columns, dtype=object).set_axis(cells.columns.astype(str), axis=1)
 
 
+def is_key(index: pd.Index) -> bool:
+    """Return whether the index of a data frame is data, and does not only number its rows."""
+    return index.name is not None or index.inferred_type != "integer"
+
+
 def _objects(column: pd.Series) -> np.ndarray:
     """Return the values of a column; equal texts are one object."""
-    if not hasattr(column, "cat"):
-        return column.to_numpy(object)
+    if not hasattr(column, "cat"):  # one by one, so that 0.1 in single precision stays 0.1
+        return np.array([*column.array], object)
     different = np.array([*column.cat.categories, None], object)
     sizes = np.array([len(str(value)) for value in different])
     _check_unpacked(int(sizes[column.cat.codes].sum()))
