@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from attnkit.command.arguments import BadInput, reason_of
@@ -106,22 +107,25 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.analysis.direction import expectation
     from attnkit.training.results import SAVED
 
-    experiment = _experiment(arguments)
-    check_files(arguments, "json")
-    if arguments.out is not None:
-        check_folder("--out", arguments.out, SAVED)
-    for sentence in (*own_notes(experiment.task), *expectation(experiment)):
-        say(sentence)
-    store = OptionalStore(arguments.store)
-    stored = store.find(experiment, arguments.device)
     failed: ModuleFailure | None = None
-    try:
-        result = stored or train_with_progress(experiment, arguments.device)
-    except ModuleFailure as error:  # only at a later step, so that the first trial has passed
-        failed = error
-        if error.trained is None:
-            raise BadInput(f"--attention: {error}, during the training; nothing is saved") from None
-        result = error.trained
+    with redirect_stdout(sys.stderr):  # where code of one's own may print, but no result stands
+        experiment = _experiment(arguments)
+        check_files(arguments, "json")
+        if arguments.out is not None:
+            check_folder("--out", arguments.out, SAVED)
+        for sentence in (*own_notes(experiment.task), *expectation(experiment)):
+            say(sentence)
+        store = OptionalStore(arguments.store)
+        stored = store.find(experiment, arguments.device)
+        try:
+            result = stored or train_with_progress(experiment, arguments.device)
+        except ModuleFailure as error:  # only at a later step, so that the first trial has passed
+            failed = error
+            if error.trained is None:
+                raise BadInput(
+                    f"--attention: {error}, during the training; nothing is saved"
+                ) from None
+            result = error.trained
     interrupts.hold()
     with Saving() as saving:
         document = json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)

@@ -24,8 +24,8 @@ from attnkit.ui.server.visitor_address import is_on_this_machine
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.module_code import classes_in, read_code
-from attnkit.variants.module_facts import CONSTRUCTOR_SIZES
+from attnkit.variants.module import classes_in, read_code
+from attnkit.variants.module_layers import CONSTRUCTOR_SIZES
 
 _FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
 _SECTION = "own_attention"
