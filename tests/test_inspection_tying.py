@@ -21,8 +21,8 @@ from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
 from attnkit.analysis.inspection import tying
 from attnkit.analysis.inspection.tying import EXAMPLES
 from attnkit.analysis.tying import ALPHAS, COLUMNS, TyingResult, linear_map
-from attnkit.figures import tying as figures
-from attnkit.figures.tying import tying_results
+from attnkit.figures import ties as figures
+from attnkit.figures.ties import tying_results
 from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.recorder import record

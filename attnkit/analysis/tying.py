@@ -36,7 +36,7 @@ MIXTURE_NAMES = {0.0: "keep W_V", 0.5: "average", 1.0: "keep W_K"}
 SAME = 0.01
 """Largest difference of accuracy that counts as none."""
 
-_NEAR_CHANCE = 0.05
+NEAR_CHANCE = 0.05
 """Distance from chance below which a model has learnt little that tying could cost."""
 
 SMALLEST = 1e-5
@@ -146,7 +146,7 @@ class TyingResult:
     @property
     def has_learnt(self) -> bool:
         """Whether the mean accuracy before tying is clearly above chance."""
-        return bool(mean_interval(self.before).mean >= self.chance + _NEAR_CHANCE)
+        return bool(mean_interval(self.before).mean >= self.chance + NEAR_CHANCE)
 
     @property
     def near_best(self) -> Bool[np.ndarray, " a"]:

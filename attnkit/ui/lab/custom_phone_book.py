@@ -9,11 +9,12 @@ from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     Book,
+    BookQuery,
+    ask,
     is_phone_book,
     most_entries,
     read_book,
 )
-from attnkit.analysis.phone_book_question import BookQuery, ask
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
 from attnkit.foundation.language import tr, tr_n
