@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.foundation.documents import BadDocument, parse_json, read_file
+from attnkit.foundation.documents import BadDocument, parse_json
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import shown
@@ -123,16 +123,6 @@ def ending_of(path: str | Path) -> str:
     return ending
 
 
-def content_within_limits(path: str | Path) -> bytes:
-    """Return the content of a file with data.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        BadDocument: If it is too large.
-    """
-    return read_file(path, MOST_BYTES)
-
-
 def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
     """Return the text of a file, and the name of its encoding.
 
@@ -145,7 +135,9 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
         BadDocument: If no encoding fits, or if the text has a null character.
     """
     found = next((name for sign, name in _MARKS.items() if content.startswith(sign)), "")
-    encoding = encoding or found or ("utf_8" if _is_in_utf_8(content) else _likeliest(content))
+    if not (encoding := encoding or found):
+        is_utf_8 = b"\x00" not in content and content == content.decode(errors="ignore").encode()
+        encoding = "utf_8" if is_utf_8 else _likeliest(content)
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -158,14 +150,6 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
     if "\x00" in text:
         raise BadDocument(tr("it has a null character, so it is no text"))
     return text, encoding.removesuffix("_sig")
-
-
-def _is_in_utf_8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return b"\x00" not in content
 
 
 def _likeliest(content: bytes) -> str:
@@ -337,19 +321,16 @@ def _workbook(content: bytes) -> pd.DataFrame:
     except BadDocument:
         raise
     except ImportError:
-        hint = install_hint("excel")
-        wrong = tr("workbooks need {hint}; or save the sheet as CSV", hint=hint)
-        raise BadDocument(wrong) from None
+        need = tr("workbooks need {hint}; or save the sheet as CSV", hint=install_hint("excel"))
+        raise BadDocument(need) from None
     except Exception as error:  # openpyxl raises errors of any kind for damaged files
         raise _unreadable(tr("workbook"), error) from None
     return cells[(cells.astype(str).map(str.strip) != "").any(axis=1)]
 
 
-def _check_unpacked(n_bytes: int) -> None:
-    if n_bytes > _MOST_UNPACKED:
-        most = _MOST_UNPACKED
-        wrong = tr("its values have {n:,} bytes, allowed {most:,}", n=n_bytes, most=most)
-        raise BadDocument(wrong)
+def _check_unpacked(n: int) -> None:
+    if n > (most := _MOST_UNPACKED):
+        raise BadDocument(tr("its values have {n:,} bytes, allowed {most:,}", n=n, most=most))
 
 
 def _unreadable(format: str, error: Exception) -> BadDocument:

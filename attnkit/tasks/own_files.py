@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from attnkit.foundation import documents
 from attnkit.foundation.data_files import (
     ENCODINGS,
     MOST_BYTES,
     MOST_ROWS,
     TEXT,
-    content_within_limits,
     decoded,
     ending_of,
     is_key,
@@ -141,7 +141,7 @@ class Opened:
     """A table with the names of its columns, before some of them are taken.
 
     Attributes:
-        cells: All rows; columns without any content are left out.
+        cells: All rows, as texts; columns without any content are left out.
         heading: Whether its first row names the columns; None if the file names them itself.
         separator: What separates its cells; empty if nothing does.
         guesses: See `Reading`.
@@ -155,7 +155,7 @@ class Opened:
     def n_empty(self, columns: Sequence[str] = ()) -> int:
         """Return the number of rows with empty cells in some columns, or in any."""
         some = self.cells[[name for name in columns if name in self.cells] or [*self.cells]]
-        return int((some.map(cell_text) == "").any(axis=1).sum())
+        return int((some == "").any(axis=1).sum())
 
 
 def read_file(path: str | Path, choices: Choices = Choices()) -> Reading:
@@ -166,7 +166,7 @@ def read_file(path: str | Path, choices: Choices = Choices()) -> Reading:
         BadDocument: If it is neither a table nor a text, or if its columns must be chosen.
         InvalidExperiment: If its data cannot be used.
     """
-    return read_data(content_within_limits(path), ending_of(path), choices)
+    return read_data(documents.read_file(path, MOST_BYTES), ending_of(path), choices)
 
 
 def read_data(
@@ -207,15 +207,16 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     sheet = read_sheet(content, ending, encoding=choices.encoding, separator=choices.separator)
     guesses: dict[str, str] = {}
     _tell_encoding(guesses, sheet.encoding, choices)
-    rows = sheet.cells.loc[:, (sheet.cells.map(cell_text) != "").any(axis=0)]
+    rows = sheet.cells.map(_text)
+    rows = rows.loc[:, (rows != "").any(axis=0)]
     if not rows.size:
         raise BadDocument(tr("it has no rows"))
     if sheet.is_named:
         return Opened(_under(rows, [*rows.columns]), None, "", guesses)
-    first = [cell_text(cell) for cell in rows.iloc[0]]
+    first = [str(cell) for cell in rows.iloc[0]]
     heading = choices.heading
     if heading is None:
-        rest = rows.iloc[1:].map(cell_text).to_numpy().tolist()
+        rest = rows.iloc[1:].map(str).to_numpy().tolist()
         heading = (
             bool({*choices.columns} & {*first}) if choices.columns else seems_heading(first, rest)
         )
@@ -254,10 +255,15 @@ def _under(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return cells.set_axis(different, axis=1).reset_index(drop=True)
 
 
-def cell_text(cell: Any) -> str:
-    """Return a cell as a text without spaces around it; a missing one is empty."""
+def _text(cell: Any) -> Any:
+    """Return a cell as a text without spaces around it, or empty if it is missing.
+
+    Lists and objects stay, and are refused if their column is taken.
+    """
     text = str(cell).strip()
-    return "" if text in _MISSING and not isinstance(cell, str) else text
+    if isinstance(cell, str | list | dict):
+        return text if isinstance(cell, str) else cell
+    return "" if text in _MISSING else text
 
 
 def seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
@@ -315,16 +321,14 @@ def _taken(
         taken = choices.columns
     else:
         taken = tuple(names)
-        if len(taken) > 2 and _is_index(cells[names[0]].map(cell_text)):
+        if len(taken) > 2 and _is_index(cells[names[0]]):
             taken = taken[1:]
             guesses["columns"] = tr(
                 "The column {name} only numbers the rows and is left out.",
                 name=shown(names[0], quoted=True),
             )
-        if len(taken) == 3 and not wanted and not _is_relation(cells[taken[1]].map(cell_text)):
-            if separator == "," and cells[[*taken[1:]]].map(cell_text).map(str.isdigit).all(
-                axis=None
-            ):
+        if len(taken) == 3 and not wanted and not _is_relation(cells[taken[1]].map(str)):
+            if separator == "," and cells[[*taken[1:]]].map(str.isdigit).all(axis=None):
                 raise BadDocument(
                     tr(
                         "its numbers seem to have decimal commas: put them in quotation marks, or "
@@ -372,7 +376,7 @@ def _is_relation(column: pd.Series) -> bool:
 
 def _filled(table: pd.DataFrame, choices: Choices) -> list[tuple[Any, ...]]:
     """Return the rows without empty cells; leave the others out if that was chosen."""
-    is_empty = (table.map(cell_text) == "").any(axis=1)
+    is_empty = (table == "").any(axis=1)
     n_empty = int(is_empty.sum())
     if n_empty and choices.empty == "refuse":
         numbers = listed([f"{i + 1:,}" for i in is_empty.to_numpy().nonzero()[0][:5]], "and")
@@ -383,10 +387,7 @@ def _filled(table: pd.DataFrame, choices: Choices) -> list[tuple[Any, ...]]:
             numbers=numbers,
         )
         raise wrong_data(got, mark("a name in each cell: fill them, or leave these rows out"))
-    cells = table[~is_empty].map(
-        lambda cell: cell if isinstance(cell, list | dict) else cell_text(cell)
-    )
-    return list(cells.itertuples(index=False, name=None))
+    return list(table[~is_empty].itertuples(index=False, name=None))
 
 
 def table_text(rows: Any, n_columns: int) -> str:

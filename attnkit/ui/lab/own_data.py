@@ -37,7 +37,6 @@ from attnkit.tasks.own_files import (
     Choices,
     Opened,
     Reading,
-    cell_text,
     open_table,
     read_data,
 )
@@ -187,7 +186,7 @@ def draft_of_session() -> Draft:
 def table_of(draft: Draft) -> pd.DataFrame:
     """Return the table that the editor begins with: what was pasted, if it is a table."""
     opened = draft.opened()
-    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :_MOST_CELLS].map(cell_text)
+    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :_MOST_CELLS]
     rows = cells.to_numpy().tolist()
     n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
     heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
@@ -521,7 +520,7 @@ def _reading(draft: Draft, opened: Opened | None) -> str:
         roles = reading.roles
         st.caption(plain(" ".join((reading.in_words(), *reading.guesses.values()))))
     if opened is not None and draft.way != TYPE:
-        rows = opened.cells.head(5).map(cell_text)
+        rows = opened.cells.head(5).astype(str)
         titles = [f"{roles[name]}: {name}" if name in roles else name for name in rows.columns]
         st.table(rows.map(plain).set_axis([plain(title) for title in titles], axis=1))
     return message
