@@ -170,7 +170,25 @@ class ExamplesLast(nn.Module):
         return x + self.attention(x, x, x, need_weights=False)[0]
 
 
+class Complex(Plain):
+    """A parameter whose imaginary part would not be trained."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.phase = nn.Parameter(torch.ones(d_head, dtype=torch.complex64))
+
+
+class Uncopied(Plain):
+    """What cannot be copied for another thread."""
+
+    def __init__(self, d_model, d_head):
+        super().__init__(d_model, d_head)
+        self.later = (token for token in [])
+
+
 BROKEN = {
+    Complex: "phase holds complex numbers",
+    Uncopied: "cannot pickle 'generator' object",
     ListOfHeads: r"tensor of shape \(.*nn.ModuleList",
     BareTensor: r"tensor of shape \(32,\) .* nn.Parameter",
     ExamplesLast: "other examples of the batch, .* batch_first=True",

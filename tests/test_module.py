@@ -1,7 +1,9 @@
 """Attention of one's own: modules written from the exported file, here and on a server."""
 
 import json
+import random
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,20 +88,26 @@ def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
             scores = self.scores(q, k)
             return x + self.W_O(scores.softmax(-1) @ v), scores, scores.softmax(-1)
 
+    class Paired(Masked):  # as nn.MultiheadAttention returns its maps
+        def forward(self, x):
+            added, _, pattern = super().forward(x)
+            return added, pattern
+
     paths = exported(tmp_path, line=MAPS), exported(tmp_path, name="other.py")
-    own = [*(ak.variant(f"{path}:Layer") for path in paths), ak.variant(Masked)]
+    own = [*(ak.variant(f"{path}:Layer") for path in paths), *map(ak.variant, (Masked, Paired))]
     result = ak.train(ak.Experiment(sharing=["QKV", *own], **SMALL), "cpu", False)
     pattern, history = result.snapshot.probe.pattern[::2], result.snapshot.history  # of one seed
     np.testing.assert_allclose(pattern[1], pattern[0], atol=2e-3)
     assert np.isnan(pattern[2]).all()
     for name, known in {
-        "mass_on_target": [True, True, False, True],
-        "score_symmetry": [True, True, False, False],
-        "weight_symmetry": [True, False, False, False],
+        "mass_on_target": [True, True, False, True, True],
+        "score_symmetry": [True, True, False, False, False],
+        "weight_symmetry": [True, False, False, False, False],
     }.items():
         assert (np.isfinite(history[name][:, ::2]) == known).all(), name
-    has, lacks, masked = (result.experiment.wiring(variant).module.missing for variant in own)
+    has, lacks, masked, paired = (result.experiment.wiring(one).module.missing for one in own)
     assert (has, "a mask" in masked, "scores and pattern" in lacks) == ("", True, True)
+    assert "does not return its scores, so" in paired
     assert lacks.removesuffix(".") in json.dumps(result._repr_html_())
 
 
@@ -137,22 +145,21 @@ def test_a_broken_module_is_told_before_training():
     def root_of_zero(own, x):  # whose gradient is infinite
         return x + own.W_O(own.W_V(x)) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt()
 
-    for base, forward, reason in (
-        (nn.Module, lambda own, x: x, "no parameters, allowed"),
-        (OneHead, lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
-        (OneHead, lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
-        (OneHead, lambda own, x: [][1], r"IndexError: .*, in line \d+"),
-        (OneHead, root_of_zero, r"line \d+ .*gradient of W_Q.weight has nan"),
-        (OneHead, lambda own, x: x.add_(own.W_O(own.W_V(x))), "x in place, allowed .*x = x [+] z"),
-        (OneHead, lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2)), r"backward .* line \d+ "),
-        (OneHead, lambda own, x: (x + own.W_O(own.W_V(x)), torch.zeros(3), None), "scores are sha"),
-        (
-            OneHead,  # a map of other positions than those of the layer
-            lambda own, x: (x + own.W_O(own.W_V(x)), None, torch.zeros(2, 1, 5, 4)),
-            "pattern are shape .*, allowed .b, h, i, j.",
-        ),
+    def returning(*maps):
+        return lambda own, x: (x + own.W_O(own.W_V(x)), *maps)
+
+    for forward, reason in (
+        (lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
+        (lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
+        (lambda own, x: [][1], r"IndexError: .*, in line \d+"),
+        (lambda own, x: sys.exit(3), r"SystemExit: 3, in line \d+"),
+        (root_of_zero, r"line \d+ .*gradient of W_Q.weight has nan"),
+        (lambda own, x: x.add_(own.W_O(own.W_V(x))), "x in place, allowed .*x = x [+] z"),
+        (lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2)), r"backward .* line \d+ "),
+        (returning(torch.zeros(3), None), "scores are sha"),
+        (returning(None, torch.zeros(2, 1, 5, 4)), "pattern are shape .*, allowed .b, h, i, j."),
     ):
-        broken = type("Broken", (base,), {"forward": forward, "__module__": __name__})
+        broken = type("Broken", (OneHead,), {"forward": forward, "__module__": __name__})
         with pytest.raises(InvalidExperiment, match=rf"Broken in test_module\.py.*: .*{reason}"):
             ak.Experiment(sharing=["QKV", ak.variant(broken)], **SMALL)
 
@@ -302,6 +309,31 @@ def test_buffers_that_are_drawn_belong_to_their_seed():
         assert (module.initial(seed, 0)["hash"].numpy() == parameters["0.hash"]).all()
         assert sorted(parameters["0.order"]) == list(range(d_head))
     assert module.n_parameters == 4 * experiment.size.d_model * d_head
+
+
+def test_whatever_draws_in_a_constructor_draws_by_the_seed():
+    """Numpy and Python as well, whose generators go on as before."""
+
+    class Drawn(OneHead):
+        def __init__(self, d_model, d_head):
+            super().__init__(d_model, d_head)
+            self.gain = nn.Parameter(torch.tensor(np.random.rand(d_model)).float())  # noqa: NPY002
+            self.share, self.empty = random.random(), nn.Parameter(torch.zeros(0))
+
+        def forward(self, x):
+            return x + self.share * self.gain * self.W_O(self.W_V(x))
+
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    ends = []
+    for _ in range(2):
+        drawn = type("Drawn", (Drawn,), {"__module__": __name__})
+        result = ak.train(ak.Experiment(sharing=[ak.variant(drawn)], **SMALL), "cpu", False)
+        ends.append(result.snapshot.history["loss"][-1])
+    assert random.random() == expected
+    np.testing.assert_array_equal(*ends)
+    assert len({*ends[0]}) == 2
 
 
 def test_nothing_is_pinned_to_the_cpu():

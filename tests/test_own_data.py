@@ -210,7 +210,8 @@ HEADINGS = {
 def written(frame, rows, usual, source):
     """Write a table as somebody might; return an ending, the content and guesses to be told."""
     way = source.choice(["csv", "csv", "csv", "json", "jsonl", "lists", "parquet", "xlsx"])
-    has_index, told = source.random() < 0.3, set()
+    has_index, is_known = source.random() < 0.3, frame.columns[0] in ("key", "who")
+    told = {"columns"} if has_index else set()
     if way == "csv":
         encoding = source.choice([usual, "utf_8", "utf_16"])
         separator, heading = source.choice("\t;,|"), source.random() < 0.7
@@ -221,31 +222,23 @@ def written(frame, rows, usual, source):
             text = f"sep={separator}\n{text}"
         text = text.replace("\n", source.choice(["\n", "\r\n"]))
         mark = source.choice(["", "\ufeff"]) if encoding == "utf_8" else ""
-        told |= {"heading"} - (
-            {"heading"} if heading and frame.columns[0] in ("key", "who") else set()
-        )
-        told |= {"columns"} if has_index else set()
-        told |= (
-            {"encoding"}
-            if encoding == "utf_16" or (not text.isascii() and encoding != "utf_8")
-            else set()
-        )
+        if not (heading and is_known):
+            told.add("heading")
+        if encoding == "utf_16" or (not text.isascii() and encoding != "utf_8"):
+            told.add("encoding")
         return ".csv", (mark + text).encode(encoding), told
-    if way in ("json", "jsonl"):
-        form = frame.to_json(
-            orient="records", lines=way == "jsonl", force_ascii=source.random() < 0.5
-        )
-        return f".{way}", form.encode(), told
     if way == "lists":
         return ".jsonl", "\n".join(json.dumps([*row]) for row in rows).encode(), {"heading"}
+    if way.startswith("json"):
+        ascii_only, lines = source.random() < 0.5, way == "jsonl"
+        text = frame.to_json(orient="records", lines=lines, force_ascii=ascii_only)
+        return f".{way}", text.encode(), set()
     content = io.BytesIO()
-    if way == "xlsx":
-        frame.to_excel(content, index=has_index)
-        told |= {"columns"} if has_index else set()
-        told |= set() if frame.columns[0] in ("key", "who") else {"heading"}
-    else:
+    if way == "parquet":
         (frame.set_index(frame.columns[0]) if has_index else frame).to_parquet(content)
-    return f".{way}", content.getvalue(), told
+        return ".parquet", content.getvalue(), set()
+    frame.to_excel(content, index=has_index)
+    return ".xlsx", content.getvalue(), told if is_known else told | {"heading"}
 
 
 def test_a_table_is_read_rightly_however_it_was_written(seed, tmp_path):
@@ -280,29 +273,44 @@ def test_a_table_is_read_rightly_however_it_was_written(seed, tmp_path):
     assert ak.Table.read(path, heading=False).rows.cells[0] == ("country", "capital")
 
 
-def test_what_cannot_be_guessed_is_asked_for():
+KINDS = pd.DataFrame({"key": np.float32([i / 10 for i in range(20)]), "value": range(20)})
+PRICES = "\n".join(["Ware;Preis;Menge", *(f"Ware {i};{i},5{i};{i % 3}" for i in range(9))])
+EMPTY = "\n".join([*(f"key {i},value {i % 5}" for i in range(30)), "a,", ",b"])
+NULLS = {f"key {i}": None if i == 3 else i for i in range(20)}
+READ = [  # a file, how it is read, and what the data or a message have in them
+    (PRICES, Choices(), "choose two of the columns Ware, Preis, Menge"),
+    (PRICES, Choices(columns=("Ware", "Preis")), "Ware 0\t0,50"),
+    (PRICES, Choices("relations"), "Ware 0\t0,50\t0"),
+    (PRICES, Choices("pairs"), "has 3 columns (Ware, Preis, Menge), allowed 2 (key, value)"),
+    (PRICES, Choices(heading=False, columns=("column 1", "column 2")), "Ware\tPreis"),
+    (EMPTY, Choices(), "2 rows with empty cells (first in rows 31 and 32)"),
+    (EMPTY, Choices(empty="leave out"), EMPTY[:-6].replace(",", "\t")),
+    (PRICES.replace("Ware", "Łódź"), Choices(encoding="cp932"), "Shift JIS"),
+    (EMPTY, Choices(separator=";"), "1 column (column 1)"),
+    ("sep=ab\n" + EMPTY[:-6], Choices(), "key 0\tvalue 0"),
+    (json.dumps(NULLS), Choices(empty="leave out"), "key 2\t2\nkey 4\t4"),
+    (json.dumps([["a"], *NULLS.items()]), Choices(empty="leave out"), "key 2\t2\nkey 4\t4"),
+    (KINDS, Choices(), "0.1\t1\n0.2\t2"),
+    (KINDS[KINDS.index % 2 > 0], Choices(), "0.1\t1\n0.3\t3"),
+    (KINDS.assign(value=KINDS["value"].astype("Int64").shift()), Choices(), "empty cell (row 1)"),
+    (KINDS.assign(note=None), Choices(), "0.1\t1\n0.2\t2"),
+]
+
+
+def test_what_cannot_be_guessed_is_asked_for_and_nothing_is_read_as_something_else():
     """Wrong or missing columns, empty cells and contradictions have a message or a note."""
-    prices = "\n".join(["Ware;Preis;Menge", *(f"Ware {i};{i},5{i};{i % 3}" for i in range(9))])
-    for text, choices, expected in (
-        (prices, Choices(), "choose two of the columns Ware, Preis, Menge"),
-        (prices, Choices(columns=("Ware", "Preis")), "Ware 0\t0,50"),
-        (prices, Choices("relations"), "Ware 0\t0,50\t0"),
-        (prices, Choices("pairs"), "has 3 columns (Ware, Preis, Menge), allowed 2 (key, value)"),
-        (prices, Choices(heading=False, columns=("column 1", "column 2")), "Ware\tPreis"),
-        (f"{LINES}\na,\n,b", Choices(), "2 rows with empty cells (first in rows 31 and 32)"),
-        (f"{LINES}\na,\n,b", Choices(empty="leave out"), LINES.replace(",", "\t")),
-        ("Łódź;Lodz\n" * 2 + LINES.replace(",", ";"), Choices(encoding="cp932"), "Shift JIS"),
-        (LINES, Choices(separator=";"), "1 column (column 1)"),
-    ):
-        try:
-            found = read_data(
-                text.encode("cp1250" if choices.encoding else "utf-8"), ".csv", choices
-            )
-        except (BadDocument, ak.InvalidExperiment) as error:
-            said = str(error)
+    for content, choices, expected in READ:
+        if isinstance(content, pd.DataFrame):
+            file, ending = content.to_parquet(), ".parquet"
         else:
-            said = found.data
-        assert expected in said
+            file = content.encode("cp1250" if choices.encoding else "utf-8")
+            ending = ".json" if content[0] in "[{" else ".csv"
+        try:
+            told = read_data(file, ending, choices).data
+        except (BadDocument, ak.InvalidExperiment) as error:
+            told = str(error)
+        assert expected in told
+    assert ak.Table(KINDS[KINDS.index % 2 > 0]).data.startswith("0.1\t1\n0.3\t3\n")
     twice = ak.Table([*SQUARES, ("key 1", "value 3")], learn="by_heart")
     assert any("(key 1: value 1, value 3)" in note for note in twice.notes)
 
@@ -390,6 +398,7 @@ FILES = [  # ending of a file, or rows in Python; what it holds; what a message 
     ("csv", lines(20, "a{i},likes,a{i}"), "two different names"),
     ("jsonl", "null\n", "NoneType, allowed an object"),
     ("json", '["a", 1]', "int, str, allowed an object"),
+    ("json", '[["\\ud800", "a"]]', "surrogates"),
     ("jsonl", '["a", [1]]\n["b", [2]]\n', "(a, [1]) with [1]"),
     ("jsonl", '{"a": 1, "a": 2}\n', "'a' stands twice"),
     ("jsonl", f'["a", {"9" * 4000}]\n["b", "c"]\n', "4,000 characters"),
