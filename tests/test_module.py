@@ -282,6 +282,15 @@ def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
     np.testing.assert_array_equal(found, expected[: 1 + snapshot.step // 20])
 
 
+def test_what_a_module_prints_is_no_result(tmp_path, capsys):
+    """The numbers on the screen are JSON all the same."""
+    path = exported(tmp_path, line=f"print('hello'); {LINE}")
+    options = "--task directed --seeds 1 --steps 2 --set evaluate_every=1 --json -".split()
+    assert main(["train", *options, "--attention", f"{path}:Layer"]) == 0
+    output, errors = capsys.readouterr()
+    assert ("runs" in json.loads(output), "hello" in errors) == (True, True)
+
+
 def test_a_notebook_that_changes_a_class_gives_another_variant():
     """This is so also if only an attribute, a property or a base class has changed."""
 

@@ -271,6 +271,8 @@ def test_a_table_is_read_rightly_however_it_was_written(seed, tmp_path):
     with pytest.warns(UserWarning, match="names the columns"):
         assert ak.Table.read(path) == ak.Table(SQUARES) == ak.Table(pd.DataFrame(SQUARES))
     assert ak.Table.read(path, heading=False).rows.cells[0] == ("country", "capital")
+    with pytest.raises(BadDocument, match="no column '0', allowed column 1, column 2"):
+        ak.Table.read(path, [0, 1], heading=False)
 
 
 KINDS = pd.DataFrame({"key": np.float32([i / 10 for i in range(20)]), "value": range(20)})
@@ -287,6 +289,7 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (EMPTY, Choices(empty="leave out"), EMPTY[:-6].replace(",", "\t")),
     (PRICES.replace("Ware", "Łódź"), Choices(encoding="cp932"), "Shift JIS"),
     (EMPTY, Choices(separator=";"), "1 column (column 1)"),
+    (EMPTY, Choices(encoding="klingon"), "no text in an encoding that is known"),
     ("sep=ab\n" + EMPTY[:-6], Choices(), "key 0\tvalue 0"),
     (json.dumps(NULLS), Choices(empty="leave out"), "key 2\t2\nkey 4\t4"),
     (json.dumps([["a"], *NULLS.items()]), Choices(empty="leave out"), "key 2\t2\nkey 4\t4"),

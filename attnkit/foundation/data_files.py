@@ -80,6 +80,8 @@ _MARKS = {
 }
 """Byte order marks at the beginning of a text, and the encodings that they name."""
 
+_NO_TEXT = mark("it is no text in an encoding that is known here: save it in UTF-8")
+
 _LOOKED_AT = 100
 """Number of lines, the first ones, that decide which character separates cells."""
 
@@ -140,6 +142,8 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
         encoding = "utf_8" if is_utf_8 else _likeliest(content)
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
+    except LookupError:  # no encoding of this name
+        raise BadDocument(tr(_NO_TEXT)) from None
     except UnicodeDecodeError as error:
         wrong = tr(
             "its byte {place:,} is not of a text in {encoding}",
@@ -166,7 +170,7 @@ def _likeliest(content: bytes) -> str:
 
     if best := min(found, key=unlikeliness, default=None):
         return names[unlikeliness(best)[-1]]
-    raise BadDocument(tr("it is no text in an encoding that is known here: save it in UTF-8"))
+    raise BadDocument(tr(_NO_TEXT))
 
 
 def separator_in(text: str) -> tuple[str, float]:

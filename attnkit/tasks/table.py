@@ -207,7 +207,7 @@ class Table(OwnData):
         """
         empty: Literal["refuse", "leave out"] = "leave out" if leave_out_empty else "refuse"
         kind = getattr(cls, "name", "")
-        choices = Choices(kind, tuple(columns), heading, empty, encoding=encoding)
+        choices = Choices(kind, tuple(map(str, columns)), heading, empty, encoding=encoding)
         reading = read_file(path, choices)
         if not reading.columns:
             allowed = listed(TABLES, "or")
