@@ -160,7 +160,7 @@ def answer_to(command: GiveModule) -> Answer:
         value = variant.given["module"].value
         found: dict[str, Any] = {"value": value}
         if command.sizes is not None:
-            found = GIVEN[value].layers(Sizes(**command.sizes)).to_dict()
+            found = asdict(GIVEN[value].layers(Sizes(**command.sizes)))
     except Exception as error:  # code of somebody else may raise anything
         is_ours = isinstance(error, ValueError)
         text = message_of(error) if is_ours else f"{type(error).__name__}: {error}"

@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,13 +119,9 @@ class ModuleFacts:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModuleFacts:
-        """Read facts that `to_dict` has written."""
+        """Read facts that `asdict` has written."""
         shapes = [{name: tuple(shape) for name, shape in one.items()} for one in values["shapes"]]
         return cls(**{**values, "shapes": shapes})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values, for JSON."""
-        return {name: asdict(self)[name] for name in ModuleFacts.__dataclass_fields__}
 
     @property
     def weights(self) -> dict[str, Weight]:
@@ -274,17 +270,6 @@ class ModuleLayers(ModuleFacts):
         """
         module = self._make(layer, seed=seed * self.sizes.n_layers + layer + 1)
         return {name: value.detach().float() for name, value in self._numbers(module).items()}
-
-    def of_role(self, name: str) -> tuple[str, bool]:
-        """Return the name that a parameter has in QKV, and whether it is its transpose there.
-
-        `W_Q.weight` of an `nn.Linear` is the transpose of `W_Q`, and `W_Q.bias` is `b_Q`. The name
-        is empty if QKV has no such parameter.
-        """
-        owner, _, kind = name.rpartition(".")
-        if not owner.startswith("W_") or kind not in ("weight", "bias"):
-            return "", False
-        return (owner, True) if kind == "weight" else (f"b_{owner[2:]}", False)
 
     def run(
         self,

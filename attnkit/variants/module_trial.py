@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -160,19 +161,27 @@ def _check_examples(
     output: Tensor,
 ) -> None:
     """Raise the error of a module whose output for an example changes with another example."""
-    import torch
-
     others = [one.clone() for one in arguments]
     for one in others[: 2 if layers.sizes.two_sided else 1]:  # but not the mask
         one[1:] = one[1:].flip(1) + 1
-    with torch.no_grad():
-        other = parts_of(layers.modules[layer](*others))[0]
-    if (output - other)[0].abs().max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+    if _difference(layers, layer, others, output)[0].max() > _ROUNDING:
         wrong = mark(
             "its output for one example changes with the other examples of the batch, allowed "
             "x of shape (examples, positions, width): nn.MultiheadAttention needs batch_first=True"
         )
         raise layers.error(wrong, "forward")
+
+
+def _difference(
+    layers: ModuleLayers, layer: int, arguments: Sequence[Tensor], output: Tensor
+) -> Tensor:
+    """Return the difference of an output for other arguments, as a share of its largest number."""
+    import torch
+
+    with torch.no_grad():
+        other = parts_of(layers.modules[layer](*arguments))[0]
+    differences: Tensor = (output - other).abs() / output.abs().max().clamp_min(1.0)
+    return differences
 
 
 def _backward(reason: str, line: int | None) -> str:
@@ -268,10 +277,8 @@ def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor
 
     n = x.shape[1] // 2
     changed = torch.cat([x[:, :n], x[:, n:].flip(0) + 1], 1)
-    with torch.no_grad():
-        other = parts_of(layers.modules[layer](changed))[0]
-    differences = (output - other)[:, :n].abs().amax((0, 2))
-    if differences.numel() and differences.max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+    differences = _difference(layers, layer, [changed], output)[:, :n].amax((0, 2))
+    if differences.numel() and differences.max() > _ROUNDING:
         raise layers.error(
             mark(
                 "its output at position {position} of {length} changes with the tokens after it, "
