@@ -289,6 +289,7 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (EMPTY, Choices(empty="leave out"), EMPTY[:-6].replace(",", "\t")),
     (PRICES.replace("Ware", "Łódź"), Choices(encoding="cp932"), "Shift JIS"),
     (EMPTY, Choices(separator=";"), "1 column (column 1)"),
+    ("a;a;a (2)\n" + PRICES, Choices("relations", heading=True), "Ware 0\t0,50\t0"),
     (EMPTY, Choices(encoding="klingon"), "no text in an encoding that is known"),
     ("sep=ab\n" + EMPTY[:-6], Choices(), "key 0\tvalue 0"),
     (json.dumps(NULLS), Choices(empty="leave out"), "key 2\t2\nkey 4\t4"),

@@ -201,8 +201,8 @@ class TyingResult:
         gain = self._gain()
         unit = "point" if gain in ("+1", "−1") else "points"
         return (
-            f"With W_K for both, accuracy falls by {_points(lost)}. A fitted linear map "
-            f"changes it by {gain} {unit}. {self._reason}"
+            f"With W_K for both, accuracy falls by {counted(round(100 * lost), 'point')}. A fitted "
+            f"linear map changes it by {gain} {unit}. {self._reason}"
         )
 
     @property
@@ -234,11 +234,6 @@ COLUMNS = (
 """Columns of `TyingResult.table`."""
 
 _ARRAYS = ("before", "mixed", "fitted", "cka")
-
-
-def _points(share: float) -> str:
-    """Return a difference of accuracies in percentage points."""
-    return counted(round(100 * share), "point")
 
 
 def _signed(value: float) -> str:

@@ -8,6 +8,7 @@ form in which an experiment has them: a line per row, and a tab between two cell
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -247,11 +248,10 @@ def _tell_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> 
 
 def _under(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Return cells under different names of their columns."""
-    n_of_name = Counter[str]()
-    different = []
+    different = list[str]()
     for name in names:
-        n_of_name[name] += 1
-        different.append(name if n_of_name[name] == 1 else f"{name} ({n_of_name[name]})")
+        of_name = itertools.chain([name], (f"{name} ({i})" for i in itertools.count(2)))
+        different.append(next(one for one in of_name if one not in different))
     return cells.set_axis(different, axis=1).reset_index(drop=True)
 
 

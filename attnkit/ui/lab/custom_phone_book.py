@@ -48,14 +48,12 @@ def custom_phone_book_area(lab: Lab) -> None:
             seed = right.selectbox(
                 tr("Who answers"),
                 [None, *seeds],
-                format_func=_who_answers,
+                format_func=lambda seed: (
+                    tr("the majority of seeds") if seed is None else tr("seed {seed}", seed=seed)
+                ),
                 key=f"asked_seed_{seeds[0]}_{len(seeds)}",
             )
         _answers(lab, job, task, text, name, seed)
-
-
-def _who_answers(seed: int | None) -> str:
-    return tr("the majority of seeds") if seed is None else tr("seed {seed}", seed=seed)
 
 
 def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:
