@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,12 @@ import pytest
 import torch
 from idle import idle_service, open_page, show, visit
 from own_modules import (
-    BROKEN,
     AtFirstCall,
     Fused,
     Gated,
     Hashed,
-    Idle,
     Lazy,
     Linear,
-    Of24,
     OfItsLength,
     OneHead,
     Plain,
@@ -139,33 +137,58 @@ def test_modules_train_beside_ours_in_batches_and_one_by_one():
     assert (start[2]["0.W_V.weight"] != start[3]["0.W_V.weight"]).any()
 
 
+def changed(forward=Plain.forward, base=Plain, **attributes):
+    """Return a class with another forward, and with attributes that its constructor makes."""
+
+    class Changed(base):
+        def __init__(self, d_model, d_head):
+            super().__init__(*((d_model, d_head) if base is Plain else ()))
+            for name, make in attributes.items():
+                setattr(self, name, make())
+
+    Changed.forward = forward
+    return Changed
+
+
 def test_a_broken_module_is_told_before_training():
     """The message names the class, its file and what is wrong."""
 
+    def added(own, x):
+        return x + own.W_O(own.W_V(x))
+
     def root_of_zero(own, x):  # whose gradient is infinite
-        return x + own.W_O(own.W_V(x)) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt()
+        return added(own, x) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt()
 
-    def returning(*maps):
-        return lambda own, x: (x + own.W_O(own.W_V(x)), *maps)
+    def of_heads(own, x):
+        return x + sum(head.W_O(head.projected(x)[2]) for head in own.heads)
 
-    for forward, reason in (
-        (lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
-        (lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
-        (lambda own, x: [][1], r"IndexError: .*, in line \d+"),
-        (lambda own, x: sys.exit(3), r"SystemExit: 3, in line \d+"),
-        (root_of_zero, r"line \d+ .*gradient of W_Q.weight has nan"),
-        (lambda own, x: x.add_(own.W_O(own.W_V(x))), "x in place, allowed .*x = x [+] z"),
-        (lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2)), r"backward .* line \d+ "),
-        (returning(torch.zeros(3), None), "scores are sha"),
-        (returning(None, torch.zeros(2, 1, 5, 4)), "pattern are shape .*, allowed .b, h, i, j."),
-    ):
-        broken = type("Broken", (OneHead,), {"forward": forward, "__module__": __name__})
-        with pytest.raises(InvalidExperiment, match=rf"Broken in test_module\.py.*: .*{reason}"):
-            ak.Experiment(sharing=["QKV", ak.variant(broken)], **SMALL)
+    def heads():
+        return [OneHead(32, 16) for _ in range(2)]
 
-    for module, reason in BROKEN.items():
-        with pytest.raises(InvalidExperiment, match=rf"{module.__name__} in .*{reason}"):
-            ak.Experiment(sharing=["QKV", ak.variant(module)], n_heads=2, **SMALL)
+    phase = partial(nn.Parameter, torch.ones(16, dtype=torch.complex64))
+    gain, attention = partial(torch.ones, 32, requires_grad=True), nn.MultiheadAttention
+    for module, reason in (
+        (changed(lambda own, x: x, nn.Module), "no parameters, allowed"),
+        (changed(lambda own, x: own.W_Q(x)), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
+        (changed(lambda own, x: added(own, x) / 0 * 0), r"nan at \[0, 0, 0\]"),
+        (changed(lambda own, x: [][1]), r"IndexError: .*, in line \d+"),
+        (changed(lambda own, x: sys.exit(3)), r"SystemExit: 3, in line \d+"),
+        (changed(root_of_zero), r"line \d+ .*gradient of W_Q.weight has nan"),
+        (changed(lambda own, x: x.add_(added(own, x))), "x in place, allowed .*x = x [+] z"),
+        (changed(lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2))), r"backward .* line \d+ "),
+        (changed(lambda own, x: (added(own, x), torch.zeros(3), None)), "scores are sha"),
+        (changed(lambda own, x: (added(own, x), None, torch.zeros(2, 1, 5, 4))),
+         "pattern are shape .*, allowed .b, h, i, j."),
+        (changed(of_heads, heads=heads), r"tensor of shape \(.*nn.ModuleList"),
+        (changed(lambda own, x: added(own, x * own.gain), gain=gain), r"\(32,\) .* nn.Parameter"),
+        (changed(lambda own, x: x + own.attention(x, x, x)[0],
+                 attention=partial(attention, 32, 2, bias=False)),  # expects positions first
+         "other examples of the batch, .* batch_first=True"),
+        (changed(phase=phase), "phase holds complex numbers"),
+        (changed(later=lambda: (token for token in [])), "cannot pickle 'generator' object"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidExperiment, match=rf"Changed in test_module\.py.*: .*{reason}"):
+            ak.Experiment(sharing=["QKV", ak.variant(module)], **SMALL)
 
     class Later(OneHead):  # which looks at later tokens, whatever the setting
         def forward(self, x):
@@ -180,8 +203,8 @@ def test_a_broken_module_is_told_before_training():
 
 def test_what_a_module_really_computes_is_counted(seed):
     """Fused attention counts as the same in steps; what is made at the first call is trained."""
-    costs = {}
-    for module in (Plain, Fused, Lazy, AtFirstCall, Idle):
+    costs, idle = {}, changed(idle=partial(nn.Linear, 32, 16, bias=False))
+    for module in (Plain, Fused, Lazy, AtFirstCall, idle):
         variant = ak.variant(module)
         experiment = ak.Experiment(sharing=["QKV", variant], first_seed=seed % 1000, **SMALL)
         costs[module] = experiment.costs(variant)
@@ -190,13 +213,16 @@ def test_what_a_module_really_computes_is_counted(seed):
         assert (found[-1] < found[0]).all(), module.__name__
         assert len({*found[0]}) == 2, module.__name__  # every seed has its own numbers
         missing = experiment.wiring(variant).module.missing
-        assert ("does not use idle.weight" in missing) == (module is Idle)
+        assert ("does not use idle.weight" in missing) == (module is idle)
     assert len({cost.multiply_adds for cost in costs.values()}) == 1
-    assert costs[Plain].parameters == costs[Lazy].parameters < costs[Idle].parameters
+    assert costs[Plain].parameters == costs[Lazy].parameters < costs[idle].parameters
     longer = {**SMALL, "task": "mqar", "positions": "rope", "longer_test": 2}
+    n_ctx = ak.Experiment(**longer | {"longer_test": 1}).task.n_ctx
+    places = partial(torch.zeros, n_ctx, 32)
+    of_length = changed(lambda own, x: Plain.forward(own, x + own.places), places=places)
     for module, reason in (
         (OfItsLength, "has parameters for the trained"),
-        (Of24, "examples Of24"),
+        (of_length, "examples Changed"),
     ):
         with pytest.raises(InvalidExperiment, match=f"longer_test: got 2, allowed 1: .*{reason}"):
             ak.Experiment(sharing=[ak.variant(module)], **longer)
