@@ -117,7 +117,7 @@ class Relations(Table):
     @property
     def d_vocab(self) -> int:
         if self.learn == "by_heart":
-            return self._first_questions[-1] + 1
+            return self.rows.first_questions[-1] + 1
         return self._first_ids[-1] + self.n_values
 
     @property

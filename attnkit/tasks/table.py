@@ -70,6 +70,12 @@ class Rows:
         return np.array([[ids[i][cell] for i, cell in enumerate(row)] for row in self.cells])
 
     @cached_property
+    def first_questions(self) -> list[int]:
+        """First ids of the columns of a question by heart, and that of its question mark."""
+        counts = [len(self.words(column)) for column in range(len(self.cells[0]) - 1)]
+        return [0, *itertools.accumulate(counts)]
+
+    @cached_property
     def conflicts(self) -> dict[tuple[str, ...], list[str]]:
         """Question, all cells of a row but the last, → its answers, if it has several."""
         answers: dict[tuple[str, ...], list[str]] = {}
@@ -146,7 +152,9 @@ class Table(OwnData):
     most_allowed: ClassVar[str]
     """How many entries are allowed, with `{most}` in place of their number."""
 
-    n_entries: int
+    if TYPE_CHECKING:  # each kind of table has its own bounds
+        n_entries: int
+
     learn: Learn = dial(
         "in_context",
         mark("Learn"),
@@ -339,19 +347,13 @@ class Table(OwnData):
         rows = torch.from_numpy(self.rows.numbers)[index]
         asked = rows[:, -1:].clone()
         rows[:, -1] = 0
-        rows += torch.tensor(self._first_questions)
+        rows += torch.tensor(self.rows.first_questions)
         return Examples(rows[:, :, None], asked, torch.full_like(asked, NOTHING))
-
-    @property
-    def _first_questions(self) -> list[int]:
-        """First ids of the columns of a question by heart, and that of its question mark."""
-        counts = [len(self.rows.words(column)) for column in range(self.n_columns - 1)]
-        return [0, *itertools.accumulate(counts)]
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         if self.learn == "in_context":
             return self._label_book(tokens)
-        ids = zip(tokens[:, 0].tolist(), self._first_questions, strict=True)
+        ids = zip(tokens[:, 0].tolist(), self.rows.first_questions, strict=True)
         texts = [self.rows.words(i)[token - first] for i, (token, first) in enumerate([*ids][:-1])]
         question = f"{' '.join(texts)} {BLANK}"
         return [
