@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "is read is printed",
     )
     parser.add_argument(
-        "--columns", metavar="NAME,NAME", help="columns of the table to take, by their names"
+        "--columns",
+        default="",
+        metavar="NAME,NAME",
+        help="columns of the table to take, by their names",
     )
     parser.add_argument(
         "--heading", choices=("yes", "no"), help="whether the first row names the columns"
@@ -59,8 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out-empty", action="store_true", help="leave out rows that have empty cells"
     )
-    parser.add_argument("--separator", help="what separates cells; \\t is a tab")
-    parser.add_argument("--encoding", help="encoding of the text: " + ", ".join(ENCODINGS))
+    parser.add_argument("--separator", default="", help="what separates cells; \\t is a tab")
+    encodings = "encoding of the text: " + ", ".join(ENCODINGS)
+    parser.add_argument("--encoding", default="", help=encodings)
     parser.add_argument(
         "--sharing",
         help="comma-separated variants, as text forms or names: "
@@ -239,21 +243,21 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
     if named and named not in OWN_TASKS:
         allowed = listed(list(OWN_TASKS), "or")
         raise BadInput(f"--task: got {shown(named, quoted=True)}, allowed {allowed} beside --data")
-    separator = (arguments.separator or "").replace("\\t", "\t")
+    separator = arguments.separator.replace("\\t", "\t")
     for name, value, known in (
         ("separator", separator, SEPARATORS),
-        ("encoding", arguments.encoding or "", ENCODINGS),
+        ("encoding", arguments.encoding, ENCODINGS),
     ):
         if value and value not in known:
             allowed = ", ".join(repr(one) if name == "separator" else one for one in known)
             raise BadInput(f"--{name}: got {shown(value, quoted=True)}, allowed {allowed}")
     choices = Choices(
         kind=named,
-        columns=tuple(n.strip() for n in (arguments.columns or "").split(",") if n.strip()),
+        columns=tuple(n.strip() for n in arguments.columns.split(",") if n.strip()),
         heading=None if arguments.heading is None else arguments.heading == "yes",
-        empty="leave out" if arguments.leave_out_empty else "refuse",
+        leave_out_empty=arguments.leave_out_empty,
         separator=separator,
-        encoding=arguments.encoding or "",
+        encoding=arguments.encoding,
     )
     try:
         reading = read_file(arguments.data, choices)

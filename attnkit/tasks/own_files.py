@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class Choices:
         kind: Name of the task on them: "pairs", "relations" or "text".
         columns: Names of two or three columns.
         heading: Whether the first row names the columns.
-        empty: What is done with rows that have empty cells: they are refused or left out.
+        leave_out_empty: Whether rows that have empty cells are left out instead of refused.
         separator: What separates cells, one of `SEPARATORS`.
         encoding: Encoding of the text, one of `ENCODINGS`.
     """
@@ -97,7 +97,7 @@ class Choices:
     kind: str = ""
     columns: tuple[str, ...] = ()
     heading: bool | None = None
-    empty: Literal["refuse", "leave out"] = "refuse"
+    leave_out_empty: bool = False
     separator: str = ""
     encoding: str = ""
 
@@ -378,7 +378,7 @@ def _filled(table: pd.DataFrame, choices: Choices) -> list[tuple[Any, ...]]:
     """Return the rows without empty cells; leave the others out if that was chosen."""
     is_empty = (table == "").any(axis=1)
     n_empty = int(is_empty.sum())
-    if n_empty and choices.empty == "refuse":
+    if n_empty and not choices.leave_out_empty:
         numbers = listed([f"{i + 1:,}" for i in is_empty.to_numpy().nonzero()[0][:5]], "and")
         got = tr_n(
             "{n:,} row with an empty cell (row {numbers})",

@@ -213,9 +213,10 @@ class Table(OwnData):
             BadDocument: If it is no table, or if its columns must be chosen.
             InvalidExperiment: If its rows cannot be used.
         """
-        empty: Literal["refuse", "leave out"] = "leave out" if leave_out_empty else "refuse"
         kind = getattr(cls, "name", "")
-        choices = Choices(kind, tuple(map(str, columns)), heading, empty, encoding=encoding)
+        choices = Choices(
+            kind, tuple(map(str, columns)), heading, leave_out_empty, encoding=encoding
+        )
         reading = read_file(path, choices)
         if not reading.columns:
             allowed = listed(TABLES, "or")

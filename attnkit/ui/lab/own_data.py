@@ -412,9 +412,11 @@ def _columns(draft: Draft, opened: Opened | None) -> None:
             )
         if opened.heading is not None:
             st.checkbox(tr("The first row names the columns"), **bind("heading", opened.heading))
-        leaves_out = choices.empty == "leave out"
+        leaves_out = choices.leave_out_empty
         if leaves_out or opened.n_empty(choices.columns):
-            st.checkbox(tr("Leave out rows with empty cells"), **bind("empty", leaves_out))
+            st.checkbox(
+                tr("Leave out rows with empty cells"), **bind("leave_out_empty", leaves_out)
+            )
     if draft.way == UPLOAD and draft.file[0] in DECODED:
         for name, label, known in (
             ("separator", tr("Cells are separated by"), SEPARATORS),
@@ -434,8 +436,6 @@ def _choose(draft: Draft, name: str, value: Any) -> None:
     """Say how data are read; a table to type into has a column for every part of them."""
     if name == "columns":
         value = tuple(value)
-    elif name == "empty":
-        value = "leave out" if value else "refuse"
     draft.choices = replace(draft.choices, **{name: value})
     if name == "kind":
         draft.base = (None, draft.base[1] + 1)
