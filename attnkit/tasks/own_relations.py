@@ -168,7 +168,7 @@ class Relations(Table):
         mixed = np.arange(n_examples)
         for _ in range(1000):
             who[mixed] = choose_few(len(mixed), n, self.n_entries, generator).numpy()
-            named = graph.rows_of(who, walked.relation, walked.named_in(who))
+            named = _joined((who, walked.relation[:, None], walked.named_in(who)), n)
             mixed = np.flatnonzero(np.isin(named, graph.held_out).any(1))
             if not len(mixed):
                 return self._asked(who, walked, walked.target >= 0, generator)
@@ -178,9 +178,7 @@ class Relations(Table):
     def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
         graph = _graph(self.data)
         walked = graph.whole.walk(*_lots_of(n_examples, self.n_entries, generator))
-        rows = graph.rows_of(walked.who, walked.relation, walked.whom)
-        counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
-        return self._asked(walked.who, walked, counts, generator)
+        return self._asked(walked.who, walked, graph.asks_held_out(walked), generator)
 
     def _asked(
         self, who: np.ndarray, walked: _Walked, counts: np.ndarray, generator: torch.Generator
@@ -250,15 +248,15 @@ class _Graph:
         columns = [ids[w] for w in whos], rows.numbers[:, 1], [ids[w] for w in whoms]
         self.rows = np.stack(columns, 1)
         n, held_out = len(self.names), self.rows[rows.held_out]
-        self.held_out = np.sort(_joined(held_out, n))
+        self.held_out = np.sort(_joined(held_out.T, n))
         self.trained = _Side(self.rows[~rows.held_out], held_out[:0], n)
         self.whole = _Side(self.rows, held_out, n)
 
-    def rows_of(self, who: np.ndarray, relation: np.ndarray, whom: np.ndarray) -> np.ndarray:
-        """Return the rows of the entries of books as single numbers, (b, n)."""
-        n = len(self.names)
-        found: np.ndarray = (relation[:, None] * n + who) * (n + 1) + whom % (n + 1)
-        return found
+    def asks_held_out(self, walked: _Walked) -> np.ndarray:
+        """Return which entries ask for an answer that a held-out row gives, (b, n)."""
+        rows = _joined((walked.who, walked.relation[:, None], walked.whom), len(self.names))
+        asks: np.ndarray = np.isin(rows, self.held_out) & (walked.target >= 0)
+        return asks
 
 
 _graph = lru_cache(8)(_Graph)
@@ -334,7 +332,7 @@ class _Side:
         self._n = n
         self._starts = preferred if len(preferred) else rows
         keys = rows[:, 1] * n + rows[:, 0]
-        is_preferred = np.isin(_joined(rows, n), _joined(preferred, n))
+        is_preferred = np.isin(_joined(rows.T, n), _joined(preferred.T, n))
         order = np.lexsort([~is_preferred, keys])
         self._whom, self._keys = rows[order, 2], keys[order]
         self._is_preferred = is_preferred[order].astype(np.int64)
@@ -419,9 +417,10 @@ def _lots_of(
     return lots.numpy(), spare.double().numpy()
 
 
-def _joined(rows: np.ndarray, n: int) -> np.ndarray:
-    """Return rows as single numbers."""
-    joined: np.ndarray = (rows[:, 1] * n + rows[:, 0]) * (n + 1) + rows[:, 2]
+def _joined(rows: np.ndarray | tuple[np.ndarray, ...], n: int) -> np.ndarray:
+    """Return rows (who, relation, whom) as single numbers; a whom of −1 or `n` is nobody."""
+    who, relation, whom = rows
+    joined: np.ndarray = (relation * n + who) * (n + 1) + whom % (n + 1)
     return joined
 
 
@@ -431,9 +430,7 @@ def _sampled(data: str, n_entries: int) -> np.ndarray:
     graph, lots = _graph(data), np.random.default_rng(0).random
     shape = (_N_SAMPLED, n_entries)
     walked = graph.whole.walk(lots((*shape, 2)), lots((*shape, _TRIES)))
-    rows = graph.rows_of(walked.who, walked.relation, walked.whom)
-    counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
-    n_alike: np.ndarray = walked.n_alike[counts]
+    n_alike: np.ndarray = walked.n_alike[graph.asks_held_out(walked)]
     return n_alike
 
 
