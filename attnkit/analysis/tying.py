@@ -93,19 +93,20 @@ class TyingResult:
     fitted: Float[np.ndarray, " s"]
     cka: Float[np.ndarray, "s l h"]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with null in place of NaN."""
-        plain = asdict(self)
-        for name in _ARRAYS:
-            numbers: np.ndarray = plain[name].astype(object)
-            plain[name] = np.where(np.isnan(plain[name]), np.array(None), numbers).tolist()
-        return plain
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays by name, as single precision."""
+        return {name: getattr(self, name).astype(np.float32) for name in _ARRAYS}
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """All other attributes as plain values."""
+        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> TyingResult:
-        """Create a result from the values of `to_dict`."""
-        arrays = {name: np.array(values[name], np.float64) for name in _ARRAYS}
-        return TyingResult(**{**values, **arrays, "seeds": tuple(values["seeds"])})
+    def from_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TyingResult:
+        """Create a result from its `header` and `arrays`, which JSON may have changed to lists."""
+        return TyingResult(**{**header, **arrays, "seeds": tuple(header["seeds"])})
 
     @property
     def kept_key(self) -> Float[np.ndarray, " s"]:

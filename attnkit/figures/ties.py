@@ -210,11 +210,16 @@ def tying_results(inspected: InspectionResult) -> tuple[list[TyingResult], list[
     A reason has the title of its variant before it, and no full stop.
     """
     results, refusals = [], []
-    for entry in inspected.header["tying"]:
+    for index, entry in enumerate(inspected.header["tying"]):
         if entry["refusal"]:
             refusals.append(f"{title_of(Variant(entry['variant']))}: {entry['refusal']}")
-        else:
-            results.append(TyingResult.from_dict(entry["result"]))
+            continue
+        arrays = {
+            name.partition(".")[2]: array
+            for name, array in inspected.fixed.items()
+            if name.startswith(f"{index}.")
+        }
+        results.append(TyingResult.from_parts(entry["result"], arrays))
     return results, refusals
 
 

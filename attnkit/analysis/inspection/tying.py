@@ -152,8 +152,8 @@ def inspect_tying(
 ) -> InspectionResult:
     """Return the accuracies at the last frame after keys and values are tied in many ways.
 
-    The header's "tying" has an entry for every variant: its text and why it cannot be tied, or its
-    `TyingResult` as plain values.
+    The header's "tying" has an entry for every variant: its text and why it cannot be tied, or the
+    header of its `TyingResult`, whose arrays have the index of the variant before their names.
 
     Args:
         film: Film of one seed.
@@ -165,18 +165,20 @@ def inspect_tying(
     if runs is None:
         of_variants = last.frames[0].parameters
         runs = [(film.experiment, [one_run], last.steps[0]) for one_run in of_variants]
-    entries = list[dict[str, Any]]()
-    for variant, (experiment, parameters, step) in zip(film.experiment.sharing, runs, strict=True):
+    entries, fixed = list[dict[str, Any]](), dict[str, np.ndarray]()
+    for index, variant in enumerate(film.experiment.sharing):
+        experiment, parameters, step = runs[index]
         few = experiment.replace(n_seeds=min(MOST_SEEDS, experiment.n_seeds))
         entry: dict[str, Any] = {"variant": variant.value, "refusal": ""}
         try:
-            given = few, variant, parameters[:MOST_SEEDS], step
-            entry["result"] = measure_tying(*given, MOST_EXAMPLES).to_dict()
+            result = measure_tying(few, variant, parameters[:MOST_SEEDS], step, MOST_EXAMPLES)
+            entry["result"] = result.header
+            fixed |= {f"{index}.{name}": array for name, array in result.arrays.items()}
         except CannotBeTied as error:
             entry["refusal"] = error.reason
         entries.append(entry)
     header = {**header_of(last, inspection), "tying": entries}
-    return InspectionResult(header, with_measures(last), {})
+    return InspectionResult(header, with_measures(last), fixed)
 
 
 def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:
