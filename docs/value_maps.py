@@ -62,20 +62,18 @@ def random_maps(shape, generator):
 
 def fitted_maps(model, experiment, step):
     """Return the maps of every kind but the trained one, (s, l, g, d, d)."""
-    parts = []
-    for seeds, layers in keys_and_values(model, experiment.sharing[0], experiment, step):
-        keys, values = np.stack(layers).astype(np.float64).swapaxes(0, 1)  # (l, s, g, t, d)
-        full, rank = linear_map(keys, values), max(1, keys.shape[-1] // 2)
-        generator = np.random.default_rng(seeds)
-        maps = {
-            "fitted": full,
-            "cut": cut(full, rank),
-            "reduced": reduced_map(keys, values, rank),
-            "orthogonal": orthogonal_map(keys, values),
-            "random": random_maps(full.shape, generator),
-        }
-        parts.append({kind: one.swapaxes(0, 1) for kind, one in maps.items()})
-    return {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0]}
+    of_seeds = keys_and_values(model, experiment.sharing[0], experiment, step)
+    layers = [np.concatenate(layer, 1) for layer in zip(*of_seeds, strict=True)]
+    keys, values = np.stack(layers).astype(np.float64).swapaxes(0, 1)  # (l, s, g, t, d)
+    full, rank = linear_map(keys, values), max(1, keys.shape[-1] // 2)
+    maps = {
+        "fitted": full,
+        "cut": cut(full, rank),
+        "reduced": reduced_map(keys, values, rank),
+        "orthogonal": orthogonal_map(keys, values),
+        "random": random_maps(full.shape, np.random.default_rng(list(experiment.seeds))),
+    }
+    return {kind: one.swapaxes(0, 1) for kind, one in maps.items()}
 
 
 @torch.enable_grad()

@@ -106,14 +106,6 @@ class AtFirstCall(Plain):
         return super().forward(x)
 
 
-class Idle(Plain):
-    """A matrix that forward does not use."""
-
-    def __init__(self, d_model, d_head):
-        super().__init__(d_model, d_head)
-        self.idle = nn.Linear(d_model, d_head, bias=False)
-
-
 class OfItsLength(Plain):
     """A vector for every position of the length that it was made for."""
 
@@ -124,55 +116,3 @@ class OfItsLength(Plain):
     def forward(self, x):
         """Return the residual stream after the layer."""
         return super().forward(x + self.places)
-
-
-class Of24(OfItsLength):
-    """Vectors for 24 positions, whatever the length."""
-
-    def __init__(self, d_model, d_head):
-        super().__init__(d_model, d_head, 24)
-
-
-class ListOfHeads(nn.Module):
-    """Heads in a plain list, which torch does not see."""
-
-    def __init__(self, d_model, d_head, n_heads):
-        super().__init__()
-        self.heads = [OneHead(d_model, d_head) for _ in range(n_heads)]
-        self.W_O = nn.Linear(d_model, d_model)
-
-    def forward(self, x):
-        """Return the residual stream after the layer."""
-        return x + self.W_O(sum(head.W_O(head.projected(x)[2].cumsum(1)) for head in self.heads))
-
-
-class BareTensor(Plain):
-    """A tensor that requires a gradient and is no parameter."""
-
-    def __init__(self, d_model, d_head):
-        super().__init__(d_model, d_head)
-        self.gain = torch.ones(d_model, requires_grad=True)
-
-    def forward(self, x):
-        """Return the residual stream after the layer."""
-        return super().forward(x * self.gain)
-
-
-class ExamplesLast(nn.Module):
-    """Attention over examples, because torch expects positions first."""
-
-    def __init__(self, d_model, n_heads):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(d_model, n_heads, bias=False)
-
-    def forward(self, x):
-        """Return the residual stream after the layer."""
-        return x + self.attention(x, x, x, need_weights=False)[0]
-
-
-BROKEN = {
-    ListOfHeads: r"tensor of shape \(.*nn.ModuleList",
-    BareTensor: r"tensor of shape \(32,\) .* nn.Parameter",
-    ExamplesLast: "other examples of the batch, .* batch_first=True",
-}
-"""Modules that would train as something else than they seem, with what a message says."""

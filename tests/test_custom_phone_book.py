@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from searching import briefly
 
 from attnkit.analysis import custom_phone_book as books
-from attnkit.analysis.phone_book_question import ask
+from attnkit.analysis.custom_phone_book import ask
 from attnkit.tasks import TASKS
 
 EXACT, FUZZY = TASKS["phonebook"](), TASKS["fuzzy_phonebook"]()

@@ -16,8 +16,7 @@ from plotted import unpacked
 
 from attnkit.analysis import attention_map
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS, example_of, map_layout_of
-from attnkit.analysis.custom_phone_book import read_book
-from attnkit.analysis.phone_book_question import NOT_IN_BOOK, ask
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, ask, read_book
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment

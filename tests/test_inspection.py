@@ -17,14 +17,13 @@ from same import assert_same
 from searching import briefly
 
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
-from attnkit.analysis.custom_phone_book import read_book
+from attnkit.analysis.custom_phone_book import ask, read_book
 from attnkit.analysis.inspection import lookup, replay
 from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, InspectedExample, examples_of
 from attnkit.analysis.inspection.lookup import UNKNOWN
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import VIEWS, inspect
-from attnkit.analysis.phone_book_question import ask
 from attnkit.analysis.reasons import headline, marked_pair
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment

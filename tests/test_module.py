@@ -1,7 +1,10 @@
 """Attention of one's own: modules written from the exported file, here and on a server."""
 
 import json
+import random
 import re
+import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +12,12 @@ import pytest
 import torch
 from idle import idle_service, open_page, show, visit
 from own_modules import (
-    BROKEN,
     AtFirstCall,
     Fused,
     Gated,
     Hashed,
-    Idle,
     Lazy,
     Linear,
-    Of24,
     OfItsLength,
     OneHead,
     Plain,
@@ -40,7 +40,7 @@ from attnkit.ui.lab import own_attention
 from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants import InvalidVariant
-from attnkit.variants.module_code import classes_in
+from attnkit.variants.module import classes_in
 
 SMALL = {"task": "directed", "n_seeds": 2, "steps": 20, "evaluate_every": 10, "n_eval": 64}
 LINE = "return x + self.W_O(z)"
@@ -86,20 +86,26 @@ def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
             scores = self.scores(q, k)
             return x + self.W_O(scores.softmax(-1) @ v), scores, scores.softmax(-1)
 
+    class Paired(Masked):  # as nn.MultiheadAttention returns its maps
+        def forward(self, x):
+            added, _, pattern = super().forward(x)
+            return added, pattern
+
     paths = exported(tmp_path, line=MAPS), exported(tmp_path, name="other.py")
-    own = [*(ak.variant(f"{path}:Layer") for path in paths), ak.variant(Masked)]
+    own = [*(ak.variant(f"{path}:Layer") for path in paths), *map(ak.variant, (Masked, Paired))]
     result = ak.train(ak.Experiment(sharing=["QKV", *own], **SMALL), "cpu", False)
     pattern, history = result.snapshot.probe.pattern[::2], result.snapshot.history  # of one seed
     np.testing.assert_allclose(pattern[1], pattern[0], atol=2e-3)
     assert np.isnan(pattern[2]).all()
     for name, known in {
-        "mass_on_target": [True, True, False, True],
-        "score_symmetry": [True, True, False, False],
-        "weight_symmetry": [True, False, False, False],
+        "mass_on_target": [True, True, False, True, True],
+        "score_symmetry": [True, True, False, False, False],
+        "weight_symmetry": [True, False, False, False, False],
     }.items():
         assert (np.isfinite(history[name][:, ::2]) == known).all(), name
-    has, lacks, masked = (result.experiment.wiring(variant).module.missing for variant in own)
+    has, lacks, masked, paired = (result.experiment.wiring(one).module.missing for one in own)
     assert (has, "a mask" in masked, "scores and pattern" in lacks) == ("", True, True)
+    assert "does not return its scores, so" in paired
     assert lacks.removesuffix(".") in json.dumps(result._repr_html_())
 
 
@@ -131,34 +137,58 @@ def test_modules_train_beside_ours_in_batches_and_one_by_one():
     assert (start[2]["0.W_V.weight"] != start[3]["0.W_V.weight"]).any()
 
 
+def changed(forward=Plain.forward, base=Plain, **attributes):
+    """Return a class with another forward, and with attributes that its constructor makes."""
+
+    class Changed(base):
+        def __init__(self, d_model, d_head):
+            super().__init__(*((d_model, d_head) if base is Plain else ()))
+            for name, make in attributes.items():
+                setattr(self, name, make())
+
+    Changed.forward = forward
+    return Changed
+
+
 def test_a_broken_module_is_told_before_training():
     """The message names the class, its file and what is wrong."""
 
+    def added(own, x):
+        return x + own.W_O(own.W_V(x))
+
     def root_of_zero(own, x):  # whose gradient is infinite
-        return x + own.W_O(own.W_V(x)) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt()
+        return added(own, x) + (0 * own.W_Q(x)).sum(-1, keepdim=True).sqrt()
 
-    for base, forward, reason in (
-        (nn.Module, lambda own, x: x, "no parameters, allowed"),
-        (OneHead, lambda own, x: own.W_Q(x), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
-        (OneHead, lambda own, x: own.W_O(own.W_Q(x)) / 0 * 0, r"nan at \[0, 0, 0\]"),
-        (OneHead, lambda own, x: [][1], r"IndexError: .*, in line \d+"),
-        (OneHead, root_of_zero, r"line \d+ .*gradient of W_Q.weight has nan"),
-        (OneHead, lambda own, x: x.add_(own.W_O(own.W_V(x))), "x in place, allowed .*x = x [+] z"),
-        (OneHead, lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2)), r"backward .* line \d+ "),
-        (OneHead, lambda own, x: (x + own.W_O(own.W_V(x)), torch.zeros(3), None), "scores are sha"),
-        (
-            OneHead,  # a map of other positions than those of the layer
-            lambda own, x: (x + own.W_O(own.W_V(x)), None, torch.zeros(2, 1, 5, 4)),
-            "pattern are shape .*, allowed .b, h, i, j.",
-        ),
-    ):
-        broken = type("Broken", (base,), {"forward": forward, "__module__": __name__})
-        with pytest.raises(InvalidExperiment, match=rf"Broken in test_module\.py.*: .*{reason}"):
-            ak.Experiment(sharing=["QKV", ak.variant(broken)], **SMALL)
+    def of_heads(own, x):
+        return x + sum(head.W_O(head.projected(x)[2]) for head in own.heads)
 
-    for module, reason in BROKEN.items():
-        with pytest.raises(InvalidExperiment, match=rf"{module.__name__} in .*{reason}"):
-            ak.Experiment(sharing=["QKV", ak.variant(module)], n_heads=2, **SMALL)
+    def heads():
+        return [OneHead(32, 16) for _ in range(2)]
+
+    phase = partial(nn.Parameter, torch.ones(16, dtype=torch.complex64))
+    gain, attention = partial(torch.ones, 32, requires_grad=True), nn.MultiheadAttention
+    for module, reason in (
+        (changed(lambda own, x: x, nn.Module), "no parameters, allowed"),
+        (changed(lambda own, x: own.W_Q(x)), r"shape \(2, \d+, \d+\), allowed .* \(2, "),
+        (changed(lambda own, x: added(own, x) / 0 * 0), r"nan at \[0, 0, 0\]"),
+        (changed(lambda own, x: [][1]), r"IndexError: .*, in line \d+"),
+        (changed(lambda own, x: sys.exit(3)), r"SystemExit: 3, in line \d+"),
+        (changed(root_of_zero), r"line \d+ .*gradient of W_Q.weight has nan"),
+        (changed(lambda own, x: x.add_(added(own, x))), "x in place, allowed .*x = x [+] z"),
+        (changed(lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2))), r"backward .* line \d+ "),
+        (changed(lambda own, x: (added(own, x), torch.zeros(3), None)), "scores are sha"),
+        (changed(lambda own, x: (added(own, x), None, torch.zeros(2, 1, 5, 4))),
+         "pattern are shape .*, allowed .b, h, i, j."),
+        (changed(of_heads, heads=heads), r"tensor of shape \(.*nn.ModuleList"),
+        (changed(lambda own, x: added(own, x * own.gain), gain=gain), r"\(32,\) .* nn.Parameter"),
+        (changed(lambda own, x: x + own.attention(x, x, x)[0],
+                 attention=partial(attention, 32, 2, bias=False)),  # expects positions first
+         "other examples of the batch, .* batch_first=True"),
+        (changed(phase=phase), "phase holds complex numbers"),
+        (changed(later=lambda: (token for token in [])), "cannot pickle 'generator' object"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidExperiment, match=rf"Changed in test_module\.py.*: .*{reason}"):
+            ak.Experiment(sharing=["QKV", ak.variant(module)], **SMALL)
 
     class Later(OneHead):  # which looks at later tokens, whatever the setting
         def forward(self, x):
@@ -173,8 +203,8 @@ def test_a_broken_module_is_told_before_training():
 
 def test_what_a_module_really_computes_is_counted(seed):
     """Fused attention counts as the same in steps; what is made at the first call is trained."""
-    costs = {}
-    for module in (Plain, Fused, Lazy, AtFirstCall, Idle):
+    costs, idle = {}, changed(idle=partial(nn.Linear, 32, 16, bias=False))
+    for module in (Plain, Fused, Lazy, AtFirstCall, idle):
         variant = ak.variant(module)
         experiment = ak.Experiment(sharing=["QKV", variant], first_seed=seed % 1000, **SMALL)
         costs[module] = experiment.costs(variant)
@@ -183,13 +213,16 @@ def test_what_a_module_really_computes_is_counted(seed):
         assert (found[-1] < found[0]).all(), module.__name__
         assert len({*found[0]}) == 2, module.__name__  # every seed has its own numbers
         missing = experiment.wiring(variant).module.missing
-        assert ("does not use idle.weight" in missing) == (module is Idle)
+        assert ("does not use idle.weight" in missing) == (module is idle)
     assert len({cost.multiply_adds for cost in costs.values()}) == 1
-    assert costs[Plain].parameters == costs[Lazy].parameters < costs[Idle].parameters
+    assert costs[Plain].parameters == costs[Lazy].parameters < costs[idle].parameters
     longer = {**SMALL, "task": "mqar", "positions": "rope", "longer_test": 2}
+    n_ctx = ak.Experiment(**longer | {"longer_test": 1}).task.n_ctx
+    places = partial(torch.zeros, n_ctx, 32)
+    of_length = changed(lambda own, x: Plain.forward(own, x + own.places), places=places)
     for module, reason in (
         (OfItsLength, "has parameters for the trained"),
-        (Of24, "examples Of24"),
+        (of_length, "examples Changed"),
     ):
         with pytest.raises(InvalidExperiment, match=f"longer_test: got 2, allowed 1: .*{reason}"):
             ak.Experiment(sharing=[ak.variant(module)], **longer)
@@ -275,6 +308,15 @@ def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
     np.testing.assert_array_equal(found, expected[: 1 + snapshot.step // 20])
 
 
+def test_what_a_module_prints_is_no_result(tmp_path, capsys):
+    """The numbers on the screen are JSON all the same."""
+    path = exported(tmp_path, line=f"print('hello'); {LINE}")
+    options = "--task directed --seeds 1 --steps 2 --set evaluate_every=1 --json -".split()
+    assert main(["train", *options, "--attention", f"{path}:Layer"]) == 0
+    output, errors = capsys.readouterr()
+    assert ("runs" in json.loads(output), "hello" in errors) == (True, True)
+
+
 def test_a_notebook_that_changes_a_class_gives_another_variant():
     """This is so also if only an attribute, a property or a base class has changed."""
 
@@ -302,6 +344,31 @@ def test_buffers_that_are_drawn_belong_to_their_seed():
         assert (module.initial(seed, 0)["hash"].numpy() == parameters["0.hash"]).all()
         assert sorted(parameters["0.order"]) == list(range(d_head))
     assert module.n_parameters == 4 * experiment.size.d_model * d_head
+
+
+def test_whatever_draws_in_a_constructor_draws_by_the_seed():
+    """Numpy and Python as well, whose generators go on as before."""
+
+    class Drawn(OneHead):
+        def __init__(self, d_model, d_head):
+            super().__init__(d_model, d_head)
+            self.gain = nn.Parameter(torch.tensor(np.random.rand(d_model)).float())  # noqa: NPY002
+            self.share, self.empty = random.random(), nn.Parameter(torch.zeros(0))
+
+        def forward(self, x):
+            return x + self.share * self.gain * self.W_O(self.W_V(x))
+
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    ends = []
+    for _ in range(2):
+        drawn = type("Drawn", (Drawn,), {"__module__": __name__})
+        result = ak.train(ak.Experiment(sharing=[ak.variant(drawn)], **SMALL), "cpu", False)
+        ends.append(result.snapshot.history["loss"][-1])
+    assert random.random() == expected
+    np.testing.assert_array_equal(*ends)
+    assert len({*ends[0]}) == 2
 
 
 def test_nothing_is_pinned_to_the_cpu():

@@ -1,4 +1,4 @@
-"""Custom phone books: parse the text that a visitor typed.
+"""Custom phone books: parse the text that a visitor typed, and turn a question into token ids.
 
 To the models, names and numbers are only labels. So any name becomes one of the task's name ids,
 any number one of its number ids, and, in the fuzzy phone book, any letter of a name one of the
@@ -11,14 +11,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TypeGuard
 
+import numpy as np
+
 from attnkit.experiment.experiment import settings
-from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.names import composed, without_controls
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.tasks.phonebook import Phonebook
+
+NOT_IN_BOOK = mark("a number not in the book")
+"""Text of a class of answers that no entry of the book has."""
 
 MOST_CHARACTERS = 20_000
 """Most characters of a text; a longer one is refused."""
@@ -60,6 +66,32 @@ class Book:
     entries: list[BookEntry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class BookQuery:
+    """A book with a question, as token ids.
+
+    Attributes:
+        tokens: Entries, then one question for each of them, (2n, fields).
+        row: Index of the typed question among the questions.
+        right: Indices of the right entries: none, one, or several that are equally near.
+        classes: Class → phone number as typed.
+        problems: Sentences on why the question cannot be asked; then the other fields are empty.
+        notes: Sentences on how the models read the question.
+    """
+
+    tokens: np.ndarray
+    row: int
+    right: list[int]
+    classes: dict[int, str]
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def refused(problem: str) -> BookQuery:
+        """Return a question that cannot be asked."""
+        return BookQuery(np.zeros((0, 0), np.int64), 0, [], {}, [problem])
 
 
 def is_phone_book(task: Task) -> TypeGuard[Phonebook | FuzzyPhonebook]:
@@ -230,8 +262,22 @@ def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) ->
                 line=entries[most].line,
             )
         )
-    if len(entries) < FEWEST_ENTRIES and not has_others:
-        problems.append(_too_few_entries(len(entries)))
+    if not entries and not has_others:
+        problems.append(
+            tr(
+                "The book: got no entries, allowed at least {fewest}: lines of a name, then a "
+                "number, such as “Ada 31”.",
+                fewest=FEWEST_ENTRIES,
+            )
+        )
+    elif len(entries) < FEWEST_ENTRIES and not has_others:
+        problems.append(
+            tr(
+                "The book: got 1 entry, allowed at least {fewest}: lines of a name, then a number, "
+                "such as “Ada 31”.",
+                fewest=FEWEST_ENTRIES,
+            )
+        )
     n_numbers = len({same_number(entry.number) for entry in entries})
     n_values = int(getattr(task, "n_values", n_numbers))
     if n_numbers > n_values:
@@ -255,16 +301,127 @@ def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) ->
     return problems
 
 
-def _too_few_entries(n: int) -> str:
-    """Return what is wrong with a book of no or one entry."""
-    if n:
-        return tr(
-            "The book: got 1 entry, allowed at least {fewest}: lines of a name, then a number, "
-            "such as “Ada 31”.",
-            fewest=FEWEST_ENTRIES,
+def ask(book: Book, name: str, task: Task) -> BookQuery:
+    """Turn a book without problems and a typed question into token ids.
+
+    There is one question for the name of every entry; the typed name replaces the nearest of them.
+    The other names are not misspelled here; in training, the fuzzy phone book misspells all.
+    """
+    name = without_controls(composed(name)).strip()
+    key = same_name(name, task)
+    if not key and isinstance(task, FuzzyPhonebook):
+        return BookQuery.refused(
+            tr(
+                "The question: got “{name}”, allowed a name with letters or digits, of any "
+                "alphabet.",
+                name=shortened(name),
+            )
         )
-    return tr(
-        "The book: got no entries, allowed at least {fewest}: lines of a name, then a number, "
-        "such as “Ada 31”.",
-        fewest=FEWEST_ENTRIES,
-    )
+    if not key:
+        problem = tr("The question: got “{name}”, allowed a name.", name=shortened(name))
+        return BookQuery.refused(problem)
+    numbers = [same_number(entry.number) for entry in book.entries]
+    class_of = {number: i for i, number in enumerate(dict.fromkeys(numbers))}
+    values = np.array([class_of[number] for number in numbers])
+    # Reversed, so that of numbers that count as the same the first spelling is shown.
+    classes = {class_of[same_number(one.number)]: one.number for one in reversed(book.entries)}
+    if isinstance(task, FuzzyPhonebook):
+        return _ask_fuzzy(book, key, values, classes, task)
+    assert isinstance(task, Phonebook)
+    return _ask_exact(book, key, name, values, classes, task)
+
+
+def _ask_exact(
+    book: Book, key: str, name: str, values: np.ndarray, classes: dict[int, str], task: Phonebook
+) -> BookQuery:
+    n = len(book.entries)
+    keys = [same_name(entry.name, task) for entry in book.entries]
+    queried = np.arange(n)  # name ids
+    notes = []
+    right = [keys.index(key)] if key in keys else []
+    row = right[0] if right else n - 1
+    if not right:
+        if n >= task.n_names:
+            return BookQuery.refused(
+                tr(
+                    "The question: got “{name}”, allowed a name of the book: all {n} name ids are "
+                    "in use (the setting Names).",
+                    name=shortened(name),
+                    n=task.n_names,
+                )
+            )
+        queried[row] = n
+        notes.append(
+            tr(
+                "“{name}” is not in the book. In training, every question was about a name in the "
+                "book, so the models cannot answer that they do not know a name.",
+                name=shortened(name),
+            )
+        )
+    blank = np.full(n, task.n_names + task.n_values)
+    entries = np.stack([np.arange(n), task.n_names + values], -1)
+    tokens = np.concatenate([entries, np.stack([queried, blank], -1)])
+    return BookQuery(tokens, row, right, classes, [], notes)
+
+
+def _ask_fuzzy(
+    book: Book, key: str, values: np.ndarray, classes: dict[int, str], task: FuzzyPhonebook
+) -> BookQuery:
+    n = len(book.entries)
+    keys = [same_name(entry.name, task) for entry in book.entries]
+    distances = [_distance(key, other) for other in keys]
+    nearest = min(distances)
+    right = [index for index, distance in enumerate(distances) if distance == nearest]
+    row, notes = right[0], [tr("The models read “{key}”.", key=key)]
+    if nearest > task.n_wrong:
+        notes.append(
+            tr(
+                "Even the nearest name differs in {n} of {of} letters; in training it was {usual}.",
+                n=nearest,
+                of=task.n_letters,
+                usual=task.n_wrong,
+            )
+        )
+    if len(right) > 1:
+        names = ", ".join(f"“{shortened(book.entries[index].name)}”" for index in right)
+        notes.append(tr("Equally near: {names}; each counts as right.", names=names))
+    pairs = combinations(range(n), 2)
+    distance, first, second = min((_distance(keys[i], keys[j]), i, j) for i, j in pairs)
+    if distance < task.distance:
+        notes.append(
+            tr(
+                "“{first}” and “{second}” differ in {n} of {of} letters only; in training, names "
+                "of a book differed in at least {fewest}.",
+                first=shortened(book.entries[first].name),
+                second=shortened(book.entries[second].name),
+                n=distance,
+                of=task.n_letters,
+                fewest=task.distance,
+            )
+        )
+    queried = [key if index == row else name for index, name in enumerate(keys)]
+    letters = np.zeros((2 * n, task.n_letters), np.int64)
+    for position in range(task.n_letters):
+        ids: dict[str, int] = {}
+        for token, name in enumerate([*keys, *queried]):
+            letters[token, position] = ids.setdefault(name[position], len(ids))
+        if len(ids) > task.n_alphabet:
+            return BookQuery.refused(
+                tr(
+                    "The names: got {n} different letters in place {place}, allowed at most {most} "
+                    "(the setting Alphabet).",
+                    n=len(ids),
+                    place=position + 1,
+                    most=task.n_alphabet,
+                )
+            )
+    letters += np.arange(task.n_letters) * task.n_alphabet
+    first_value = task.n_letters * task.n_alphabet
+    last = np.concatenate([first_value + values, np.full(n, task.d_vocab - 1)])
+    tokens = np.concatenate([letters, last[:, None]], 1)
+    return BookQuery(tokens, row, right, classes, [], notes)
+
+
+def _distance(name: str, other: str) -> int:
+    """Return the number of positions at which two names differ."""
+    return sum(a != b for a, b in zip(name, other, strict=True))

@@ -78,11 +78,6 @@ def train_on(run: Experiment, seed: int, variant: str, text: str, most_steps: in
             raise error from None
 
 
-def repeats(run: Experiment, further: Experiment) -> bool:
-    """Return whether the further training begins with exactly the numbers of the run."""
-    return run.training.schedule == further.training.schedule
-
-
 @dataclass(frozen=True, eq=False)
 class Recovery:
     """Effect of tying on the accuracy so far. Intervals are over seeds.

@@ -36,7 +36,7 @@ MIXTURE_NAMES = {0.0: "keep W_V", 0.5: "average", 1.0: "keep W_K"}
 SAME = 0.01
 """Largest difference of accuracy that counts as none."""
 
-_NEAR_CHANCE = 0.05
+NEAR_CHANCE = 0.05
 """Distance from chance below which a model has learnt little that tying could cost."""
 
 SMALLEST = 1e-5
@@ -146,7 +146,7 @@ class TyingResult:
     @property
     def has_learnt(self) -> bool:
         """Whether the mean accuracy before tying is clearly above chance."""
-        return bool(mean_interval(self.before).mean >= self.chance + _NEAR_CHANCE)
+        return bool(mean_interval(self.before).mean >= self.chance + NEAR_CHANCE)
 
     @property
     def near_best(self) -> Bool[np.ndarray, " a"]:
@@ -202,8 +202,8 @@ class TyingResult:
         gain = self._gain()
         unit = "point" if gain in ("+1", "−1") else "points"
         return (
-            f"With W_K for both, accuracy falls by {_points(lost)}. A fitted linear map "
-            f"changes it by {gain} {unit}. {self._reason}"
+            f"With W_K for both, accuracy falls by {counted(round(100 * lost), 'point')}. A fitted "
+            f"linear map changes it by {gain} {unit}. {self._reason}"
         )
 
     @property
@@ -235,11 +235,6 @@ COLUMNS = (
 """Columns of `TyingResult.table`."""
 
 _ARRAYS = ("before", "mixed", "fitted", "cka")
-
-
-def _points(share: float) -> str:
-    """Return a difference of accuracies in percentage points."""
-    return counted(round(100 * share), "point")
 
 
 def _signed(value: float) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +63,10 @@ def add_to(commands: Commands) -> None:
         "is read is printed",
     )
     parser.add_argument(
-        "--columns", metavar="NAME,NAME", help="columns of the table to take, by their names"
+        "--columns",
+        default="",
+        metavar="NAME,NAME",
+        help="columns of the table to take, by their names",
     )
     parser.add_argument(
         "--heading", choices=("yes", "no"), help="whether the first row names the columns"
@@ -69,8 +74,9 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--leave-out-empty", action="store_true", help="leave out rows that have empty cells"
     )
-    parser.add_argument("--separator", help="what separates cells; \\t is a tab")
-    parser.add_argument("--encoding", help="encoding of the text: " + ", ".join(ENCODINGS))
+    parser.add_argument("--separator", default="", help="what separates cells; \\t is a tab")
+    encodings = "encoding of the text: " + ", ".join(ENCODINGS)
+    parser.add_argument("--encoding", default="", help=encodings)
     parser.add_argument(
         "--sharing",
         help="comma-separated variants, as text forms or names: "
@@ -117,23 +123,26 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.analysis.direction import expectation
     from attnkit.training.results import SAVED
 
-    experiment = _experiment(arguments)
-    check_files(arguments, "json")
-    if arguments.out is not None:
-        check_folder("--out", arguments.out, SAVED)
-    for sentence in (*own_notes(experiment.task), *expectation(experiment)):
-        say(sentence)
-    stored: Result | None = None
-    if arguments.store is not None:
-        stored = _find_stored(experiment, arguments.store, arguments.device)
     failed: ModuleFailure | None = None
-    try:
-        result = stored or train_with_progress(experiment, arguments.device)
-    except ModuleFailure as error:  # only at a later step, so that the first trial has passed
-        failed = error
-        if error.trained is None:
-            raise BadInput(f"--attention: {error}, during the training; nothing is saved") from None
-        result = error.trained
+    with redirect_stdout(sys.stderr):  # where code of one's own may print, but no result stands
+        experiment = _experiment(arguments)
+        check_files(arguments, "json")
+        if arguments.out is not None:
+            check_folder("--out", arguments.out, SAVED)
+        for sentence in (*own_notes(experiment.task), *expectation(experiment)):
+            say(sentence)
+        stored: Result | None = None
+        if arguments.store is not None:
+            stored = _find_stored(experiment, arguments.store, arguments.device)
+        try:
+            result = stored or train_with_progress(experiment, arguments.device)
+        except ModuleFailure as error:  # only at a later step, so that the first trial has passed
+            failed = error
+            if error.trained is None:
+                raise BadInput(
+                    f"--attention: {error}, during the training; nothing is saved"
+                ) from None
+            result = error.trained
     interrupts.hold()
     with Saving() as saving:
         document = json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -215,7 +224,8 @@ def train_with_progress(experiment: Experiment, device: str) -> Result:
 
     pick_device(device)
     prepare_for_training()
-    with enough_memory(), interrupts:
+    with enough_memory(), warnings.catch_warnings(), interrupts:
+        warnings.showwarning = lambda message, *_: say(str(message))
         return train(experiment, device, _progress())
 
 
@@ -301,21 +311,21 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
     if named and named not in OWN_TASKS:
         allowed = listed(list(OWN_TASKS), "or")
         raise BadInput(f"--task: got {shown(named, quoted=True)}, allowed {allowed} beside --data")
-    separator = (arguments.separator or "").replace("\\t", "\t")
+    separator = arguments.separator.replace("\\t", "\t")
     for name, value, known in (
         ("separator", separator, SEPARATORS),
-        ("encoding", arguments.encoding or "", ENCODINGS),
+        ("encoding", arguments.encoding, ENCODINGS),
     ):
         if value and value not in known:
             allowed = ", ".join(repr(one) if name == "separator" else one for one in known)
             raise BadInput(f"--{name}: got {shown(value, quoted=True)}, allowed {allowed}")
     choices = Choices(
         kind=named,
-        columns=tuple(n.strip() for n in (arguments.columns or "").split(",") if n.strip()),
+        columns=tuple(n.strip() for n in arguments.columns.split(",") if n.strip()),
         heading=None if arguments.heading is None else arguments.heading == "yes",
-        empty="leave out" if arguments.leave_out_empty else "refuse",
+        leave_out_empty=arguments.leave_out_empty,
         separator=separator,
-        encoding=arguments.encoding or "",
+        encoding=arguments.encoding,
     )
     try:
         reading = read_file(arguments.data, choices)

@@ -7,8 +7,7 @@ from html import escape
 
 import numpy as np
 
-from attnkit.analysis.custom_phone_book import Book, shortened
-from attnkit.analysis.phone_book_question import NOT_IN_BOOK, BookQuery
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shortened
 from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
 from attnkit.figures.marks import colored_name

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.foundation.documents import BadDocument, parse_json, read_file
+from attnkit.foundation.documents import BadDocument, parse_json
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import shown
@@ -80,6 +80,8 @@ _MARKS = {
 }
 """Byte order marks at the beginning of a text, and the encodings that they name."""
 
+_NO_TEXT = mark("it is no text in an encoding that is known here: save it in UTF-8")
+
 _LOOKED_AT = 100
 """Number of lines, the first ones, that decide which character separates cells."""
 
@@ -123,16 +125,6 @@ def ending_of(path: str | Path) -> str:
     return ending
 
 
-def content_within_limits(path: str | Path) -> bytes:
-    """Return the content of a file with data.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        BadDocument: If it is too large.
-    """
-    return read_file(path, MOST_BYTES)
-
-
 def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
     """Return the text of a file, and the name of its encoding.
 
@@ -145,9 +137,13 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
         BadDocument: If no encoding fits, or if the text has a null character.
     """
     found = next((name for sign, name in _MARKS.items() if content.startswith(sign)), "")
-    encoding = encoding or found or ("utf_8" if _is_in_utf_8(content) else _likeliest(content))
+    if not (encoding := encoding or found):
+        is_utf_8 = b"\x00" not in content and content == content.decode(errors="ignore").encode()
+        encoding = "utf_8" if is_utf_8 else _likeliest(content)
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
+    except LookupError:  # no encoding of this name
+        raise BadDocument(tr(_NO_TEXT)) from None
     except UnicodeDecodeError as error:
         wrong = tr(
             "its byte {place:,} is not of a text in {encoding}",
@@ -158,14 +154,6 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
     if "\x00" in text:
         raise BadDocument(tr("it has a null character, so it is no text"))
     return text, encoding.removesuffix("_sig")
-
-
-def _is_in_utf_8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return b"\x00" not in content
 
 
 def _likeliest(content: bytes) -> str:
@@ -182,13 +170,14 @@ def _likeliest(content: bytes) -> str:
 
     if best := min(found, key=unlikeliness, default=None):
         return names[unlikeliness(best)[-1]]
-    raise BadDocument(tr("it is no text in an encoding that is known here: save it in UTF-8"))
+    raise BadDocument(tr(_NO_TEXT))
 
 
 def separator_in(text: str) -> tuple[str, float]:
     """Return what separates cells, and the share of lines, 0 … 1, with equally many of it."""
-    if text[:4].lower() == "sep=":  # written by Excel
-        return text[4:5], 1.0
+    named, text = _named_separator(text)
+    if named:
+        return named, 1.0
     lines = [line for line in _without_quoted(text).splitlines() if line.strip()][:_LOOKED_AT]
 
     def regularity(separator: str) -> float:
@@ -198,6 +187,15 @@ def separator_in(text: str) -> tuple[str, float]:
 
     best = max(SEPARATORS, key=regularity)
     return best, regularity(best)
+
+
+def _named_separator(text: str) -> tuple[str, str]:
+    """Return the separator that Excel writes into a line before a table, and the text below it."""
+    first, _, rest = text.partition("\n")
+    if first[:4].lower() != "sep=":
+        return "", text
+    named = first[4:].removesuffix("\r")
+    return named if len(named) == 1 and not named.isalnum() and named != '"' else "", rest
 
 
 def _without_quoted(text: str) -> str:
@@ -253,9 +251,7 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
     """Return the cells of lines; a line that is shorter than the first one has empty cells."""
     import pandas as pd
 
-    first, _, rest = text.partition("\n")
-    if first[:4].lower() == "sep=":
-        text = rest
+    _, text = _named_separator(text)
     _check_size(0, _without_quoted(text.lstrip().partition("\n")[0]).count(separator) + 1)
     try:
         cells = pd.read_csv(
@@ -288,7 +284,7 @@ def _json_values(text: str) -> list[Any]:
             raise
         whole = [_json_line(*line) for line in enumerate(text.split("\n"), 1) if line[1].strip()]
     if isinstance(whole, Mapping):
-        is_row = not all(isinstance(value, str | int | float) for value in whole.values())
+        is_row = not all(isinstance(value, str | int | float | None) for value in whole.values())
         whole = [whole] if is_row or len(whole) < 4 else [[*item] for item in whole.items()]
     kinds = {type(row) for row in whole} if isinstance(whole, list) else {type(whole)}
     if kinds not in ({dict}, {list}):
@@ -309,7 +305,10 @@ def _json_line(number: int, line: str) -> Any:
 def _frame(rows: Sequence[Any]) -> pd.DataFrame:
     import pandas as pd
 
-    _check_size(len(rows), max(map(len, rows)))
+    n_columns = max(map(len, rows))
+    _check_size(len(rows), n_columns)
+    if isinstance(rows[0], list):
+        rows = [[*row, *[None] * (n_columns - len(row))] for row in rows]
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -326,19 +325,16 @@ def _workbook(content: bytes) -> pd.DataFrame:
     except BadDocument:
         raise
     except ImportError:
-        hint = install_hint("excel")
-        wrong = tr("workbooks need {hint}; or save the sheet as CSV", hint=hint)
-        raise BadDocument(wrong) from None
+        need = tr("workbooks need {hint}; or save the sheet as CSV", hint=install_hint("excel"))
+        raise BadDocument(need) from None
     except Exception as error:  # openpyxl raises errors of any kind for damaged files
         raise _unreadable(tr("workbook"), error) from None
     return cells[(cells.astype(str).map(str.strip) != "").any(axis=1)]
 
 
-def _check_unpacked(n_bytes: int) -> None:
-    if n_bytes > _MOST_UNPACKED:
-        most = _MOST_UNPACKED
-        wrong = tr("its values have {n:,} bytes, allowed {most:,}", n=n_bytes, most=most)
-        raise BadDocument(wrong)
+def _check_unpacked(n: int) -> None:
+    if n > (most := _MOST_UNPACKED):
+        raise BadDocument(tr("its values have {n:,} bytes, allowed {most:,}", n=n, most=most))
 
 
 def _unreadable(format: str, error: Exception) -> BadDocument:
@@ -362,7 +358,8 @@ def _parquet(content: bytes) -> pd.DataFrame:
         fields = list(file.schema_arrow)
         texts = [f.name for f in fields if types.is_string(f.type) or types.is_large_string(f.type)]
         for field in fields:
-            simple = (types.is_integer, types.is_floating, types.is_boolean, types.is_dictionary)
+            numbers = (types.is_integer, types.is_floating, types.is_boolean)
+            simple = (*numbers, types.is_dictionary, types.is_null, types.is_string_view)
             if field.name not in texts and not any(test(field.type) for test in simple):
                 name, kind = shown(field.name, quoted=True), shown(str(field.type))
                 wrong = tr(
@@ -371,21 +368,26 @@ def _parquet(content: bytes) -> pd.DataFrame:
                 raise BadDocument(wrong)
         # As a dictionary: a small file can hold a long text in every row.
         file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-        cells = file.read(use_threads=False).to_pandas()
+        cells = file.read(use_threads=False).to_pandas(integer_object_nulls=True)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, BadDocument):
             raise
         raise _unreadable(tr("Parquet file"), error) from None
-    if not isinstance(cells.index, pd.RangeIndex):
+    if is_key(cells.index):
         cells = cells.reset_index(names=[name or "" for name in cells.index.names])
     columns = {i: _objects(cells.iloc[:, i]) for i in range(cells.shape[1])}
     return pd.DataFrame(columns, dtype=object).set_axis(cells.columns.astype(str), axis=1)
 
 
+def is_key(index: pd.Index) -> bool:
+    """Return whether the index of a data frame is data, and does not only number its rows."""
+    return index.name is not None or index.inferred_type != "integer"
+
+
 def _objects(column: pd.Series) -> np.ndarray:
     """Return the values of a column; equal texts are one object."""
-    if not hasattr(column, "cat"):
-        return column.to_numpy(object)
+    if not hasattr(column, "cat"):  # one by one, so that 0.1 in single precision stays 0.1
+        return np.array([*column.array], object)
     different = np.array([*column.cat.categories, None], object)
     sizes = np.array([len(str(value)) for value in different])
     _check_unpacked(int(sizes[column.cat.codes].sum()))

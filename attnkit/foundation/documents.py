@@ -111,7 +111,10 @@ def _parse(format: str, loads: Callable[[str], Any], content: bytes | str, most_
 
 
 def _loads_json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_without_repetition)
+    value = json.loads(text, object_pairs_hook=_without_repetition)
+    if "\\u" in text:  # half of a pair of surrogates is no character, and cannot be written again
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _loads_toml(text: str) -> dict[str, Any]:

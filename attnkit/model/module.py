@@ -86,7 +86,10 @@ def initial_of_module(wiring: Wiring, task: Task, seed: int) -> dict[str, Tensor
     for layer in range(wiring.sizes.n_layers):
         drawn, others = module.initial(seed, layer), module.initial(seed + 1, layer)
         for name, value in drawn.items():
-            in_qkv, transposed = module.of_role(name)
+            owner, _, kind = name.rpartition(".")  # of `W_Q.weight`, which is the transpose of W_Q
+            transposed = kind == "weight"
+            in_qkv = owner if transposed else f"b_{owner[2:]}"
+            in_qkv = in_qkv if owner[:2] == "W_" and kind in ("weight", "bias") else ""
             weight = of_qkv.weights.get(in_qkv)
             if weight is None and in_qkv[2:] in ("in", "out") and of_qkv.sizes.d_mlp:
                 shape = tuple(value.T.shape if transposed else value.shape)

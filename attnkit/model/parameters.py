@@ -74,7 +74,7 @@ class Parameters:
         runs = vector[self._starts[variants.start] : self._starts[variants.stop]]
         by_run = runs.view(len(variants) * self._n_seeds, -1)
         return {
-            name: by_run[:, offset : offset + math.prod(shape)].view(-1, *shape)
+            name: by_run[:, offset : offset + math.prod(shape)].view(len(by_run), *shape)
             for name, (offset, shape) in self.offsets[variants.start].items()
         }
 

@@ -23,9 +23,8 @@ from attnkit.foundation.settings import message_of
 from attnkit.service.process import ChildProcess
 from attnkit.service.protocol import Answer, GiveModule, encode, read
 from attnkit.variants import Variant
-from attnkit.variants.module import GIVEN, Given, give, variant_of_code
-from attnkit.variants.module_code import read_code
-from attnkit.variants.module_facts import ModuleFacts
+from attnkit.variants.module import GIVEN, Given, give, read_code, variant_of_code
+from attnkit.variants.module_layers import ModuleFacts
 from attnkit.variants.wiring import Sizes
 
 STARTING_SECONDS = 60.0
@@ -63,7 +62,11 @@ class OwnModules:
         command = GiveModule(file, wanted, read_code(file))
         value = str(self.ask(command)["value"])
         self._loaded[value] = command
-        return give(value, _LoadedClass(self, command)), command
+
+        def facts_at(sizes: Sizes) -> ModuleFacts:
+            return ModuleFacts.from_dict(self.ask(replace(command, sizes=asdict(sizes))))
+
+        return give(value, Given(wanted, Path(file).name, facts_at)), command
 
     def changed(self, variant: Variant) -> tuple[str, str] | None:
         """Return file and class of a variant whose file has changed since it was loaded, or None.
@@ -118,18 +121,6 @@ class OwnModules:
             process.close()
 
 
-class _LoadedClass(Given):
-    """A class that another process has, and whose facts this process knows."""
-
-    def __init__(self, modules: OwnModules, command: GiveModule) -> None:
-        super().__init__(command.wanted, Path(command.file).name)
-        self._modules, self._command = modules, command
-
-    def _at(self, sizes: Sizes) -> ModuleFacts:
-        answer = self._modules.ask(replace(self._command, sizes=asdict(sizes)))
-        return ModuleFacts.from_dict(answer)
-
-
 _WARM_UP = b"""
 from torch import nn
 class Layer(nn.Linear):
@@ -169,7 +160,7 @@ def answer_to(command: GiveModule) -> Answer:
         value = variant.given["module"].value
         found: dict[str, Any] = {"value": value}
         if command.sizes is not None:
-            found = GIVEN[value].layers(Sizes(**command.sizes)).to_dict()
+            found = asdict(GIVEN[value].layers(Sizes(**command.sizes)))
     except Exception as error:  # code of somebody else may raise anything
         is_ours = isinstance(error, ValueError)
         text = message_of(error) if is_ours else f"{type(error).__name__}: {error}"

@@ -1,35 +1,43 @@
-"""Data of one's own from a file or a text: how they are read, which is told before they are used.
+"""Data of one's own from a file, a text or rows: how they are read, which is told before use.
 
 A file does not say which of its lines names the columns, which column is a key, or whether three
 columns are relations. `read_data` guesses it, tells each guess with the option that changes it, and
-refuses what no guess can be right about.
+refuses what no guess can be right about. `table_text` brings the rows of any table into the text
+form in which an experiment has them: a line per row, and a tab between two cells.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from attnkit.foundation import documents
 from attnkit.foundation.data_files import (
     ENCODINGS,
+    MOST_BYTES,
+    MOST_ROWS,
     TEXT,
-    content_within_limits,
     decoded,
     ending_of,
+    is_key,
     read_sheet,
 )
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.names import as_typed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.foundation.words import listed
 from attnkit.tasks.own_data import OWN_TASKS, OwnData, wrong_data
 from attnkit.tasks.own_text import Text
-from attnkit.tasks.table_rows import table_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,14 +56,29 @@ HEADING_WORDS = frozenset(
 )
 """Words that name columns, in English, German and Spanish."""
 
-N_PREVIEWED = 5
-"""Number of rows that are shown before data are used."""
-
 _N_EXAMPLES = 3
 """Number of rows that a sentence quotes."""
 
 _MOST_NAMED = 20
 """Largest number of columns that a message names."""
+
+_MOST_QUOTED = 5
+"""Largest number of cells of a wrong row that a message shows."""
+
+FEWEST_ROWS = 8
+"""Smallest number of different rows of a table, so that one can be held out."""
+
+MOST_WORDS = 4096
+"""Largest number of different names in a column: each has a vector of its own."""
+
+LONGEST_NAME = 100
+"""Largest number of characters of a name."""
+
+LONGEST_SHOWN = 12
+"""Largest number of characters of a name on an axis."""
+
+_MISSING = ("None", "nan", "NaT", "<NA>")
+"""How values that stand for a missing cell are written, none of which is a text."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +89,7 @@ class Choices:
         kind: Name of the task on them: "pairs", "relations" or "text".
         columns: Names of two or three columns.
         heading: Whether the first row names the columns.
-        empty: What is done with rows that have empty cells: they are refused or left out.
+        leave_out_empty: Whether rows that have empty cells are left out instead of refused.
         separator: What separates cells, one of `SEPARATORS`.
         encoding: Encoding of the text, one of `ENCODINGS`.
     """
@@ -74,7 +97,7 @@ class Choices:
     kind: str = ""
     columns: tuple[str, ...] = ()
     heading: bool | None = None
-    empty: Literal["refuse", "leave out"] = "refuse"
+    leave_out_empty: bool = False
     separator: str = ""
     encoding: str = ""
 
@@ -119,7 +142,7 @@ class Opened:
     """A table with the names of its columns, before some of them are taken.
 
     Attributes:
-        cells: All rows; columns without any content are left out.
+        cells: All rows, as texts; columns without any content are left out.
         heading: Whether its first row names the columns; None if the file names them itself.
         separator: What separates its cells; empty if nothing does.
         guesses: See `Reading`.
@@ -133,7 +156,7 @@ class Opened:
     def n_empty(self, columns: Sequence[str] = ()) -> int:
         """Return the number of rows with empty cells in some columns, or in any."""
         some = self.cells[[name for name in columns if name in self.cells] or [*self.cells]]
-        return int((some.map(_text) == "").any(axis=1).sum())
+        return int((some == "").any(axis=1).sum())
 
 
 def read_file(path: str | Path, choices: Choices = Choices()) -> Reading:
@@ -144,7 +167,7 @@ def read_file(path: str | Path, choices: Choices = Choices()) -> Reading:
         BadDocument: If it is neither a table nor a text, or if its columns must be chosen.
         InvalidExperiment: If its data cannot be used.
     """
-    return read_data(content_within_limits(path), ending_of(path), choices)
+    return read_data(documents.read_file(path, MOST_BYTES), ending_of(path), choices)
 
 
 def read_data(
@@ -185,15 +208,16 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     sheet = read_sheet(content, ending, encoding=choices.encoding, separator=choices.separator)
     guesses: dict[str, str] = {}
     _tell_encoding(guesses, sheet.encoding, choices)
-    rows = sheet.cells.loc[:, (sheet.cells.map(_text) != "").any(axis=0)]
+    rows = sheet.cells.map(_text)
+    rows = rows.loc[:, (rows != "").any(axis=0)]
     if not rows.size:
         raise BadDocument(tr("it has no rows"))
     if sheet.is_named:
         return Opened(_under(rows, [*rows.columns]), None, "", guesses)
-    first = [_text(cell) for cell in rows.iloc[0]]
+    first = [str(cell) for cell in rows.iloc[0]]
     heading = choices.heading
     if heading is None:
-        rest = rows.iloc[1:].map(_text).to_numpy().tolist()
+        rest = rows.iloc[1:].map(str).to_numpy().tolist()
         heading = (
             bool({*choices.columns} & {*first}) if choices.columns else seems_heading(first, rest)
         )
@@ -224,18 +248,22 @@ def _tell_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> 
 
 def _under(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Return cells under different names of their columns."""
-    n_of_name = Counter[str]()
-    different = []
+    different = list[str]()
     for name in names:
-        n_of_name[name] += 1
-        different.append(name if n_of_name[name] == 1 else f"{name} ({n_of_name[name]})")
+        of_name = itertools.chain([name], (f"{name} ({i})" for i in itertools.count(2)))
+        different.append(next(one for one in of_name if one not in different))
     return cells.set_axis(different, axis=1).reset_index(drop=True)
 
 
-def _text(cell: Any) -> str:
-    """Return a cell as a text without spaces around it; a missing one is empty."""
-    missing = cell is None or cell != cell
-    return "" if missing or str(cell) in ("NaT", "<NA>") else str(cell).strip()
+def _text(cell: Any) -> Any:
+    """Return a cell as a text without spaces around it, or empty if it is missing.
+
+    Lists and objects stay, and are refused if their column is taken.
+    """
+    text = str(cell).strip()
+    if isinstance(cell, str | list | dict):
+        return text if isinstance(cell, str) else cell
+    return "" if text in _MISSING else text
 
 
 def seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
@@ -293,14 +321,14 @@ def _taken(
         taken = choices.columns
     else:
         taken = tuple(names)
-        if len(taken) > 2 and _is_index(names[0], cells[names[0]].map(_text)):
+        if len(taken) > 2 and _is_index(cells[names[0]]):
             taken = taken[1:]
             guesses["columns"] = tr(
                 "The column {name} only numbers the rows and is left out.",
                 name=shown(names[0], quoted=True),
             )
-        if len(taken) == 3 and not wanted and not _is_relation(cells[taken[1]].map(_text)):
-            if separator == "," and cells[[*taken[1:]]].map(_text).map(str.isdigit).all(axis=None):
+        if len(taken) == 3 and not wanted and not _is_relation(cells[taken[1]].map(str)):
+            if separator == "," and cells[[*taken[1:]]].map(str.isdigit).all(axis=None):
                 raise BadDocument(
                     tr(
                         "its numbers seem to have decimal commas: put them in quotation marks, or "
@@ -315,14 +343,15 @@ def _taken(
                     names=_several(taken),
                 )
             )
-    if len(taken) not in ({wanted} if wanted else ROLES) or len({*taken}) < len(taken):
+    allowed = [wanted] if wanted else list(ROLES)
+    if len(taken) not in allowed or len({*taken}) < len(taken):
         raise BadDocument(
             tr_n(
                 "it has {n} column ({names}), allowed {allowed}: choose columns",
                 "it has {n} columns ({names}), allowed {allowed}: choose columns",
                 len(taken),
                 names=_several(taken),
-                allowed=_allowed(wanted),
+                allowed=listed([f"{n} ({', '.join(map(tr, ROLES[n]))})" for n in allowed], "or"),
             )
         )
     return tuple(taken)
@@ -332,18 +361,10 @@ def _several(names: Sequence[str]) -> str:
     return ", ".join(shown(name, most=20) for name in islice(filter(None, names), 8))
 
 
-def _allowed(wanted: int) -> str:
-    counts = [wanted] if wanted else list(ROLES)
-    return listed([f"{n} ({', '.join(map(tr, ROLES[n]))})" for n in counts], "or")
-
-
-def _is_index(name: str, column: pd.Series) -> bool:
+def _is_index(column: pd.Series) -> bool:
     """Return whether a column counts rows from 0 or 1."""
-    first = column.iloc[0]
-    if first not in ("0", "1") or len(column) < 2:
-        return False
-    start = int(first)
-    return column.tolist() == [str(start + i) for i in range(len(column))]
+    n, numbers = len(column), column.tolist()
+    return n > 1 and numbers in ([*map(str, range(n))], [*map(str, range(1, n + 1))])
 
 
 def _is_relation(column: pd.Series) -> bool:
@@ -355,9 +376,9 @@ def _is_relation(column: pd.Series) -> bool:
 
 def _filled(table: pd.DataFrame, choices: Choices) -> list[tuple[Any, ...]]:
     """Return the rows without empty cells; leave the others out if that was chosen."""
-    is_empty = (table.map(_text) == "").any(axis=1)
+    is_empty = (table == "").any(axis=1)
     n_empty = int(is_empty.sum())
-    if n_empty and choices.empty == "refuse":
+    if n_empty and not choices.leave_out_empty:
         numbers = listed([f"{i + 1:,}" for i in is_empty.to_numpy().nonzero()[0][:5]], "and")
         got = tr_n(
             "{n:,} row with an empty cell (row {numbers})",
@@ -366,7 +387,97 @@ def _filled(table: pd.DataFrame, choices: Choices) -> list[tuple[Any, ...]]:
             numbers=numbers,
         )
         raise wrong_data(got, mark("a name in each cell: fill them, or leave these rows out"))
-    cells = table[~is_empty].map(
-        lambda cell: cell if isinstance(cell, list | dict) else _text(cell)
-    )
-    return list(cells.itertuples(index=False, name=None))
+    return list(table[~is_empty].itertuples(index=False, name=None))
+
+
+def table_text(rows: Any, n_columns: int) -> str:
+    """Return rows in their text form.
+
+    Raises:
+        InvalidExperiment: If they cannot be used; the message names the first row that is wrong.
+    """
+    table, n_bytes = list[tuple[str, ...]](), 0
+    for number, row in enumerate(rows_in(rows), 1):
+        if number > MOST_ROWS:
+            got = tr("{n:,} rows or more", n=number)
+            raise wrong_data(got, mark("at most {most:,} rows", most=MOST_ROWS))
+        place = partial(_place, number, row)
+        if len(row) != n_columns:
+            got = tr_n("{row} with {n:,} cell", "{row} with {n:,} cells", len(row), row=place())
+            kinds = mark("2 (key, value) or 3 (who, relation, whom), in every row as many")
+            raise wrong_data(got, kinds)
+        cells = tuple(_cell(cell, place) for cell in row)
+        table.append(cells)
+        n_bytes += sum(map(len, cells))
+        if n_bytes > MOST_BYTES:
+            allowed = mark("at most {most:,} characters", most=MOST_BYTES)
+            raise wrong_data(tr("a larger table"), allowed)
+    different = len({*table})
+    if different < FEWEST_ROWS:
+        got = tr_n("{n:,} different row", "{n:,} different rows", different)
+        if different:
+            raise wrong_data(got, mark("a table of at least {fewest}", fewest=FEWEST_ROWS))
+        allowed = mark(
+            "a table of at least {fewest}: use ak.Table(rows) or --data FILE", fewest=FEWEST_ROWS
+        )
+        raise wrong_data(got, allowed)
+    columns = [{*column} for column in zip(*table, strict=True)]
+    if max(map(len, columns)) > MOST_WORDS:
+        allowed = mark("at most {most:,}", most=MOST_WORDS)
+        raise wrong_data(tr("more different names in a column"), allowed)
+    if len(columns[-1]) < 2:
+        allowed = mark("at least 2 different answers")
+        raise wrong_data(tr("the same answer in every row"), allowed)
+    return "\n".join(map("\t".join, table))
+
+
+def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
+    """Yield rows of any accepted form as sequences of cells."""
+    if isinstance(rows, str):
+        return (line.split("\t") for line in rows.split("\n") if line.strip())
+    if hasattr(rows, "itertuples"):  # a data frame, whose index may be its key
+        frame = rows.reset_index(allow_duplicates=True) if is_key(rows.index) else rows
+        return [*zip(*(frame.iloc[:, i].array for i in range(frame.shape[1])), strict=True)]
+    if isinstance(rows, Mapping) or hasattr(rows, "to_frame"):  # also a series
+        items: Iterable[Sequence[Any]] = rows.items()
+        return items
+    if not isinstance(rows, Sequence):
+        allowed = mark("a list of rows, a dictionary or a data frame")
+        raise wrong_data(type(rows).__name__, allowed)
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str) or not isinstance(row, Sequence):
+            got = tr("row {number:,}, {row}", number=number, row=shown(row))
+            raise wrong_data(got, mark("rows of two or three names"))
+    return rows
+
+
+def _place(number: int, row: Sequence[Any]) -> str:
+    """Return the number of a row and its first cells."""
+    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in islice(row, _MOST_QUOTED))
+    return tr("row {number:,} ({cells})", number=number, cells=cells)
+
+
+def _cell(cell: Any, place: Callable[[], str]) -> str:
+    """Return a cell as a name.
+
+    Args:
+        cell: The cell.
+        place: Returns where it stands, for messages, such as "row 3 (France, )".
+    """
+    if not isinstance(cell, str | int | float | np.number | np.bool_) or cell != cell:
+        if isinstance(cell, float | np.floating) or str(cell) in _MISSING:
+            got = tr("{row} with an empty cell", row=place())
+        else:
+            got = tr("{row} with {cell}", row=place(), cell=shown(cell))
+        raise wrong_data(got, mark("a text or a number in each cell"))
+    if isinstance(cell, int) and cell.bit_length() > 64:
+        got = tr("{row} with a huge number", row=place())
+        raise wrong_data(got, mark("numbers of at most 64 bits"))
+    text = str(cell)
+    if len(text) > 2 * LONGEST_NAME or len(name := as_typed(text)) > LONGEST_NAME:
+        got = tr("{row} with a name of {n:,} characters", row=place(), n=len(text))
+        raise wrong_data(got, mark("at most {most:,}", most=LONGEST_NAME))
+    if not name:
+        got = tr("{row} with an empty cell", row=place())
+        raise wrong_data(got, mark("a name in each cell"))
+    return name

@@ -1,27 +1,30 @@
-"""Relations (who, relation, whom) of one's own, and how directed they are."""
+"""Relations (who, relation, whom) of one's own, how directed they are, and walks along them.
+
+A book follows the rows of the table from one name to the next.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
 
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.settings import dial, disagreement
-from attnkit.tasks.base import NOTHING, Examples, Label
+from attnkit.foundation.settings import dial
+from attnkit.tasks.base import NOTHING, Examples, Label, Task
 from attnkit.tasks.book import chance_of_one_in
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
-from attnkit.tasks.relation_walks import TRIES, Side, Walked, joined, lots_of
-from attnkit.tasks.table import Table, on_axis
-from attnkit.tasks.table_rows import rows_of
+from attnkit.tasks.table import Table, on_axis, rows_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+_TRIES = 32
+"""Draws of somebody who is not in a book yet, before everybody is looked at."""
 
 _N_SAMPLED = 512
 """Number of held-out books in which entries with equal symmetric scores are counted."""
@@ -78,8 +81,8 @@ class Relations(Table):
     name: ClassVar[str] = "relations"
     title: ClassVar[str] = mark("Your own relations")
     question: ClassVar[str] = mark("Each entry names another one: what is that one's number?")
-    source: ClassVar[str] = mark("a table of one's own")
     n_columns: ClassVar[int] = 3
+    most_allowed: ClassVar[str] = mark("at most {most}, the different names of the table")
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     label_legend: ClassVar[str] = mark("who, relation, whom")
 
@@ -89,14 +92,6 @@ class Relations(Table):
     n_values: int = dial(
         32, mark("Numbers"), mark("Different numbers an entry can have."), ge=4, le=64
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        most = self.most_entries(self.data)
-        if self.learn == "in_context" and self.n_entries > most:
-            allowed = mark("at most {most}, the different names of the table", most=most)
-            raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
-        return self
 
     @classmethod
     def text_form(cls, data: str) -> str:
@@ -122,7 +117,7 @@ class Relations(Table):
     @property
     def d_vocab(self) -> int:
         if self.learn == "by_heart":
-            return sum(map(len, self._question_words)) + 1
+            return self.rows.first_questions[-1] + 1
         return self._first_ids[-1] + self.n_values
 
     @property
@@ -156,7 +151,7 @@ class Relations(Table):
         """
         if self.learn == "by_heart" or self.direction.contested < 0.02:
             return None
-        found = _evenly_right(self.data, self.n_entries)
+        found = float((1 / (1 + _sampled(self.data, self.n_entries))).mean())
         return found + (1 - found) / self.n_values
 
     @property
@@ -167,13 +162,13 @@ class Relations(Table):
 
     def _books(self, n_examples: int, generator: torch.Generator) -> Examples:
         graph = _graph(self.data)
-        walked = graph.trained.walk(*lots_of(n_examples, self.n_entries, generator))
+        walked = graph.trained.walk(*_lots_of(n_examples, self.n_entries, generator))
         n = len(graph.names)
         who = np.empty_like(walked.who)
         mixed = np.arange(n_examples)
         for _ in range(1000):
             who[mixed] = choose_few(len(mixed), n, self.n_entries, generator).numpy()
-            named = graph.rows_of(who, walked.relation, walked.named_in(who))
+            named = _joined((who, walked.relation[:, None], walked.named_in(who)), n)
             mixed = np.flatnonzero(np.isin(named, graph.held_out).any(1))
             if not len(mixed):
                 return self._asked(who, walked, walked.target >= 0, generator)
@@ -182,13 +177,11 @@ class Relations(Table):
 
     def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
         graph = _graph(self.data)
-        walked = graph.whole.walk(*lots_of(n_examples, self.n_entries, generator))
-        rows = graph.rows_of(walked.who, walked.relation, walked.whom)
-        counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
-        return self._asked(walked.who, walked, counts, generator)
+        walked = graph.whole.walk(*_lots_of(n_examples, self.n_entries, generator))
+        return self._asked(walked.who, walked, graph.asks_held_out(walked), generator)
 
     def _asked(
-        self, who: np.ndarray, walked: Walked, counts: np.ndarray, generator: torch.Generator
+        self, who: np.ndarray, walked: _Walked, counts: np.ndarray, generator: torch.Generator
     ) -> Examples:
         """Return books in random order, with labels where the relation counts."""
         import torch
@@ -209,20 +202,18 @@ class Relations(Table):
         reverse = None if self.plateau is None else back.where(asked, NOTHING)
         return Examples(tokens, labels, target.where(asked, NOTHING), reverse)
 
-    def label(self, tokens: np.ndarray) -> list[Label]:
-        if self.learn == "by_heart":
-            return self._label_by_heart(tokens)
+    def _label_book(self, tokens: np.ndarray) -> list[Label]:
         graph, labels = _graph(self.data), []
         for who, relation, whom, value in (tokens - self._first_ids).tolist():
             other = [*graph.names, NOBODY][whom]
             query = f"{graph.names[who]} {graph.relations[relation]} {other}"
-            full = f"{query}, {super().answer_text(value)}"
+            full = f"{query}, {self.answer_text(value)}"
             labels.append(Label(on_axis(graph.names[who]), query, full))
         return labels
 
     def answer_text(self, answer: int) -> str:
         by_heart = self.learn == "by_heart"
-        return self.rows.words(2)[answer] if by_heart else super().answer_text(answer)
+        return super().answer_text(answer) if by_heart else Task.answer_text(self, answer)
 
 
 def _placed(entries: np.ndarray, order: Tensor, place: Tensor) -> Tensor:
@@ -245,48 +236,202 @@ class _Graph:
     """
 
     def __init__(self, data: str) -> None:
-        rows = rows_of(data, 3)
+        rows = rows_of(data)
+        for who, relation, whom in rows.cells:
+            if who == whom:
+                got = tr("the row {row}", row=f"{who}, {relation}, {whom}")
+                allowed = mark("two different names in each row: nobody asks for themselves")
+                raise wrong_data(got, allowed)
         self.names, self.relations = rows.words(0, 2), rows.words(1)
-        names, relations = ({w: i for i, w in enumerate(x)} for x in (self.names, self.relations))
-        self.rows = np.array([(names[a], relations[r], names[b]) for a, r, b in rows.cells])
-        n, held_out = len(names), self.rows[rows.held_out]
-        self.held_out = np.sort(joined(held_out, n))
-        self.trained = Side(self.rows[~rows.held_out], held_out[:0], n)
-        self.whole = Side(self.rows, held_out, n)
+        ids = {name: i for i, name in enumerate(self.names)}
+        whos, _, whoms = zip(*rows.cells, strict=True)
+        columns = [ids[w] for w in whos], rows.numbers[:, 1], [ids[w] for w in whoms]
+        self.rows = np.stack(columns, 1)
+        n, held_out = len(self.names), self.rows[rows.held_out]
+        self.held_out = np.sort(_joined(held_out.T, n))
+        self.trained = _Side(self.rows[~rows.held_out], held_out[:0], n)
+        self.whole = _Side(self.rows, held_out, n)
 
-    def rows_of(self, who: np.ndarray, relation: np.ndarray, whom: np.ndarray) -> np.ndarray:
-        """Return the rows of the entries of books as single numbers, (b, n)."""
-        n = len(self.names)
-        found: np.ndarray = (relation[:, None] * n + who) * (n + 1) + whom % (n + 1)
-        return found
+    def asks_held_out(self, walked: _Walked) -> np.ndarray:
+        """Return which entries ask for an answer that a held-out row gives, (b, n)."""
+        rows = _joined((walked.who, walked.relation[:, None], walked.whom), len(self.names))
+        asks: np.ndarray = np.isin(rows, self.held_out) & (walked.target >= 0)
+        return asks
 
 
-@lru_cache(8)
-def _graph(data: str) -> _Graph:
-    rows = rows_of(data, 3).cells
-    for who, relation, whom in rows:
-        if who == whom:
-            got = tr("the row {row}", row=f"{who}, {relation}, {whom}")
-            allowed = mark("two different names in each row: nobody asks for themselves")
-            raise wrong_data(got, allowed)
-    return _Graph(data)
+_graph = lru_cache(8)(_Graph)
+
+
+@dataclass(frozen=True, eq=False)
+class _Walked:
+    """Books before their entries are shuffled, (b, n) unless stated.
+
+    Attributes:
+        who: Who each entry is about; everybody once.
+        whom: To whom, or the number of names for nobody.
+        relation: Relation of all entries, (b,).
+    """
+
+    who: np.ndarray
+    whom: np.ndarray
+    relation: np.ndarray
+
+    @property
+    def target(self) -> np.ndarray:
+        """Entry about whom each entry names, or `NOTHING`."""
+        same = self.whom[:, :, None] == self.who[:, None, :]  # (b, entry, other)
+        return np.where(same.any(2), same.argmax(2), NOTHING)
+
+    @property
+    def _named_by(self) -> np.ndarray:
+        """Which other entries name the one that asks, (b, entry, other)."""
+        named_by: np.ndarray = self.whom[:, None, :] == self.who[:, :, None]
+        return named_by
+
+    @property
+    def backs(self) -> np.ndarray:
+        """Which other entries name the one that asks, and are not its target, (b, n, n)."""
+        backs: np.ndarray = self._named_by & (self.whom[:, :, None] != self.who[:, None, :])
+        return backs
+
+    @property
+    def n_alike(self) -> np.ndarray:
+        """Number of other entries with the same symmetric score as the target, (b, n).
+
+        A symmetric score of two entries grows with every name that they have in common, wherever
+        it stands. The target has one name in common with the entry that asks, or two if it names
+        that one, which no other entry has.
+        """
+        siblings = self.whom[:, :, None] == self.whom[:, None, :]
+        n_siblings = siblings.sum(2) - 1
+        is_mutual = np.take_along_axis(self._named_by, self.target.clip(min=0)[:, :, None], 2)
+        n_alike: np.ndarray = np.where(is_mutual[:, :, 0], 0, self.backs.sum(2) + n_siblings)
+        return n_alike
+
+    @property
+    def back(self) -> np.ndarray:
+        """First entry of `backs`, or `NOTHING`."""
+        return np.where(self.backs.any(2), self.backs.argmax(2), NOTHING)
+
+    def named_in(self, who: np.ndarray) -> np.ndarray:
+        """Return whom the entries name if they are about these; −1 for nobody in the book."""
+        found = np.take_along_axis(who, self.target.clip(min=0), 1)
+        return np.where(self.target >= 0, found, NOTHING)
+
+
+class _Side:
+    """Rows that books are walked along.
+
+    Args:
+        rows: Rows (who, relation, whom) as numbers.
+        preferred: Rows that are taken first where they can be.
+        n: Number of names.
+    """
+
+    def __init__(self, rows: np.ndarray, preferred: np.ndarray, n: int) -> None:
+        self._n = n
+        self._starts = preferred if len(preferred) else rows
+        keys = rows[:, 1] * n + rows[:, 0]
+        is_preferred = np.isin(_joined(rows.T, n), _joined(preferred.T, n))
+        order = np.lexsort([~is_preferred, keys])
+        self._whom, self._keys = rows[order, 2], keys[order]
+        self._is_preferred = is_preferred[order].astype(np.int64)
+        self._sums = np.concatenate([[0], np.cumsum(self._is_preferred)])
+        relations = np.arange(1 + rows[:, 1].max())
+        self._first = np.searchsorted(self._keys, relations * n)
+        self._n_rows = np.searchsorted(self._keys, (relations + 1) * n) - self._first
+        named = rows[:, 1] * n + rows[:, 2]
+        by_named = np.argsort(named, kind="stable")
+        self._who, self._named = rows[by_named, 0], named[by_named]
+
+    def walk(self, lot: np.ndarray, spare: np.ndarray) -> _Walked:
+        """Draw books that follow the rows, and begin anew where there is nobody to follow.
+
+        A book begins with somebody who names the one of a random row, if anybody does.
+
+        Args:
+            lot: Random numbers from 0 to below 1, (b, n, 2).
+            spare: More of them, (b, n, `_TRIES`).
+        """
+        n_examples, n_entries, _ = lot.shape
+        chosen = self._starts[(lot[:, 0, 0] * len(self._starts)).astype(np.int64)]
+        relation = chosen[:, 1]
+        who = np.full((n_examples, n_entries), self._n)
+        whom = who.copy()
+        following, is_named = self._before(chosen, lot[:, -1, 0])
+        for entry in range(n_entries):
+            following = self._anew(following, who[:, :entry], relation, spare[:, entry])
+            who[:, entry] = following
+            following = self._row(following, relation, lot[:, entry, 1])
+            if entry == 0:
+                following = np.where(is_named, chosen[:, 0], following)
+            whom[:, entry] = following
+        return _Walked(who, whom, relation)
+
+    def _before(self, rows: np.ndarray, lots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return somebody who names the who of each row, or that one; and whether somebody does."""
+        keys = rows[:, 1] * self._n + rows[:, 0]
+        low, high = (np.searchsorted(self._named, keys, side) for side in ("left", "right"))
+        place = low + np.floor(lots * (high - low)).astype(np.int64)
+        found = self._who[place.clip(max=len(self._who) - 1)]
+        return np.where(high > low, found, rows[:, 0]), high > low
+
+    def _row(self, who: np.ndarray, relation: np.ndarray, lots: np.ndarray) -> np.ndarray:
+        """Return whom a random row of each names, a preferred one where there is any."""
+        keys = relation * self._n + who
+        low, high = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
+        n_preferred = self._sums[high] - self._sums[low]
+        n_rows = np.where(n_preferred > 0, n_preferred, high - low)
+        place = low + np.floor(lots * n_rows).astype(np.int64)
+        return np.where(n_rows > 0, self._whom[place.clip(max=len(self._whom) - 1)], self._n)
+
+    def _anew(
+        self, who: np.ndarray, others: np.ndarray, relation: np.ndarray, lots: np.ndarray
+    ) -> np.ndarray:
+        """Return those who can be followed, and somebody new in place of all others."""
+        who = who.copy()
+        wrong = np.flatnonzero((who == self._n) | (who[:, None] == others).any(1))
+        for column in range(_TRIES):
+            if not len(wrong):
+                return who
+            lot, of = lots[wrong, column], relation[wrong]
+            within = self._first[of] + (lot * self._n_rows[of]).astype(np.int64)
+            anybody = np.floor(lot * self._n).astype(np.int64)
+            has_rows = column < _TRIES // 2  # then somebody whom no row begins with
+            who[wrong] = self._keys[within] % self._n if has_rows else anybody
+            wrong = wrong[(who[wrong][:, None] == others[wrong]).any(1)]
+        for book in wrong:
+            free = np.setdiff1d(np.arange(self._n), others[book])
+            who[book] = free[int(lots[book, 0] * len(free))]
+        return who
+
+
+def _lots_of(
+    n_examples: int, n_entries: int, generator: torch.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the random numbers of a walk."""
+    import torch
+
+    lots = torch.rand(n_examples, n_entries, 2, generator=generator, dtype=torch.float64)
+    spare = torch.rand(n_examples, n_entries, _TRIES, generator=generator)
+    return lots.numpy(), spare.double().numpy()
+
+
+def _joined(rows: np.ndarray | tuple[np.ndarray, ...], n: int) -> np.ndarray:
+    """Return rows (who, relation, whom) as single numbers; a whom of −1 or `n` is nobody."""
+    who, relation, whom = rows
+    joined: np.ndarray = (relation * n + who) * (n + 1) + whom % (n + 1)
+    return joined
 
 
 @lru_cache(32)
 def _sampled(data: str, n_entries: int) -> np.ndarray:
-    """Return `Walked.n_alike` of the held-out questions of many books; without torch, for pages."""
+    """Return `n_alike` of the held-out questions of many books; without torch, for pages."""
     graph, lots = _graph(data), np.random.default_rng(0).random
     shape = (_N_SAMPLED, n_entries)
-    walked = graph.whole.walk(lots((*shape, 2)), lots((*shape, TRIES)))
-    rows = graph.rows_of(walked.who, walked.relation, walked.whom)
-    counts = np.isin(rows, graph.held_out) & (walked.target >= 0)
-    n_alike: np.ndarray = walked.n_alike[counts]
+    walked = graph.whole.walk(lots((*shape, 2)), lots((*shape, _TRIES)))
+    n_alike: np.ndarray = walked.n_alike[graph.asks_held_out(walked)]
     return n_alike
-
-
-def _evenly_right(data: str, n_entries: int) -> float:
-    """Return how often a random choice between the target and its like is right."""
-    return float((1 / (1 + _sampled(data, n_entries))).mean())
 
 
 @lru_cache(32)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from attnkit.foundation.data_files import MOST_BYTES, content_within_limits, decoded
+from attnkit.foundation.data_files import MOST_BYTES, decoded
+from attnkit.foundation.documents import read_file
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.names import composed, without_controls
 from attnkit.foundation.settings import disagreement
@@ -52,7 +53,9 @@ class Text(OwnData, Language):
 
     def __init__(self, text: str | None = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if text is None else text
-        super().__init__(data=cleaned_text(given), **settings)
+        if not isinstance(given, str):
+            raise wrong_data(type(given).__name__, mark("a text"))
+        super().__init__(data=self.text_form(given), **settings)
 
     @classmethod
     def read(cls, path: str | Path, **settings: Any) -> Self:
@@ -63,7 +66,7 @@ class Text(OwnData, Language):
             BadDocument: If it is too large or no text.
             InvalidExperiment: If the text cannot be used.
         """
-        return cls(decoded(content_within_limits(path))[0], **settings)
+        return cls(decoded(read_file(path, MOST_BYTES))[0], **settings)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -75,7 +78,8 @@ class Text(OwnData, Language):
 
     @classmethod
     def text_form(cls, data: str) -> str:
-        return cleaned_text(data)
+        check_present(data)
+        return _cleaned(data)
 
     @classmethod
     def size_in_words(cls, data: str) -> str:
@@ -102,19 +106,12 @@ class Text(OwnData, Language):
         ]
 
 
-def cleaned_text(text: Any) -> str:
+@lru_cache(8)
+def _cleaned(text: str) -> str:
     """Return a text of visible characters, spaces and line breaks.
 
     The symbol of hidden characters becomes that of rare ones.
     """
-    if not isinstance(text, str):
-        raise wrong_data(type(text).__name__, mark("a text"))
-    check_present(text)
-    return _cleaned(text)
-
-
-@lru_cache(8)
-def _cleaned(text: str) -> str:
     if len(text) > MOST_BYTES:
         got = tr("{n:,} characters", n=len(text))
         raise wrong_data(got, mark("at most {most:,}", most=MOST_BYTES))

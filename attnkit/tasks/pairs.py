@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
 
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.settings import dial, disagreement
+from attnkit.foundation.settings import dial
 from attnkit.tasks.base import Examples, Label
 from attnkit.tasks.book import entry_label
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own
-from attnkit.tasks.table import BLANK, Table, on_axis
-from attnkit.tasks.table_rows import rows_of
+from attnkit.tasks.table import BLANK, Table, on_axis, rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -46,21 +44,13 @@ class Pairs(Table):
     name: ClassVar[str] = "pairs"
     title: ClassVar[str] = mark("Your own pairs")
     question: ClassVar[str] = mark("Each key is asked once: what is its value?")
-    source: ClassVar[str] = mark("a table of one's own")
     n_columns: ClassVar[int] = 2
+    most_allowed: ClassVar[str] = mark("at most {most}, the different keys of the table")
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
 
     n_entries: int = dial(
         8, mark("Entries"), mark("Entries in a book; each is asked once."), ge=2, le=32
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        most = self.most_entries(self.data)
-        if self.learn == "in_context" and self.n_entries > most:
-            allowed = mark("at most {most}, the different keys of the table", most=most)
-            raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
-        return self
 
     @property
     def _n_words(self) -> tuple[int, int]:
@@ -101,7 +91,8 @@ class Pairs(Table):
         of_commonest = self.rows.share_of_commonest
         if self.learn == "by_heart":
             return of_commonest
-        return max(of_commonest, _chance_of_entry(self.data, self.n_entries))
+        of_entry = 1 / self.n_entries + (1 - 1 / self.n_entries) * _index(self.data).share_of_entry
+        return max(of_commonest, of_entry)
 
     def _books(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
@@ -148,18 +139,13 @@ class Pairs(Table):
         labels = values.gather(1, target).where(asked, -1)
         return Examples(torch.cat([entries, questions], 1), labels, target.where(asked, -1))
 
-    def label(self, tokens: np.ndarray) -> list[Label]:
-        if self.learn == "by_heart":
-            return self._label_by_heart(tokens)
+    def _label_book(self, tokens: np.ndarray) -> list[Label]:
         keys, values = self.rows.words(0), [*self.rows.words(1), BLANK]
         labels = []
         for key, value in (tokens - [0, len(keys)]).tolist():
             made = entry_label(keys[key], values[value])
             labels.append(Label(on_axis(made.short), made.query, made.full))
         return labels
-
-    def answer_text(self, answer: int) -> str:
-        return self.rows.words(1)[answer]
 
 
 class _Index:
@@ -169,12 +155,13 @@ class _Index:
         held_out: Pairs that are held out, sorted.
         keys_held_out: Keys with held-out pairs.
         keys_trained: All other keys.
+        share_of_entry: How often the value of a random row is right for a held-out pair.
     """
 
     def __init__(self, data: str) -> None:
-        rows = rows_of(data, 2)
-        keys, values = ({word: i for i, word in enumerate(rows.words(c))} for c in (0, 1))
-        self.pairs = np.array([keys[k] * len(values) + values[v] for k, v in rows.cells])
+        rows = rows_of(data)
+        keys, values = rows.words(0), rows.words(1)
+        self.pairs = rows.numbers @ (len(values), 1)
         self.held_out = np.sort(self.pairs[rows.held_out])
         self.keys_held_out = np.unique(self.held_out // len(values))
         self.keys_trained = np.setdiff1d(np.arange(len(keys)), self.keys_held_out)
@@ -185,6 +172,10 @@ class _Index:
         n_held_out = np.bincount(self.held_out // len(values), minlength=len(keys))
         self._n = np.where(n_held_out > 0, n_held_out, np.bincount(key_of, minlength=len(keys)))
 
+        n_rows = Counter(value for _, value in rows.cells)
+        asked = [n_rows[value] for _, value in itertools.compress(rows.cells, rows.held_out)]
+        self.share_of_entry = sum(asked) / len(asked) / len(rows.cells)
+
     def drawn(self, keys: np.ndarray, lots: np.ndarray) -> np.ndarray:
         """Return a random pair of every key, a held-out one where the key has any."""
         place = self._first[keys] + np.floor(lots * self._n[keys]).astype(np.int64)
@@ -192,16 +183,4 @@ class _Index:
         return drawn
 
 
-@lru_cache(8)
-def _index(data: str) -> _Index:
-    return _Index(data)
-
-
-@lru_cache(8)
-def _chance_of_entry(data: str, n_entries: int) -> float:
-    """Return how often the value of a random entry of a book is right."""
-    rows = rows_of(data, 2)
-    n_rows = Counter(value for _, value in rows.cells)
-    asked = [n_rows[value] for _, value in itertools.compress(rows.cells, rows.held_out)]
-    share = sum(asked) / len(asked) / len(rows.cells)
-    return 1 / n_entries + (1 - 1 / n_entries) * share
+_index = lru_cache(8)(_Index)

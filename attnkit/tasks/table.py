@@ -1,4 +1,4 @@
-"""Tables of one's own: their dials, their examples, and how they are learnt by heart.
+"""Tables of one's own: their dials, their split, and how they are learnt by heart.
 
 A table is kept as lines of cells with a tab between two; `Table.read` and `Table(rows)` bring
 anything else into this form.
@@ -6,29 +6,33 @@ anything else into this form.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import model_validator
 
+from attnkit.foundation.corpus import hash_of_text
 from attnkit.foundation.data_files import TABLES
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.settings import dial
+from attnkit.foundation.settings import dial, disagreement
 from attnkit.foundation.words import listed
-from attnkit.tasks.base import NOTHING, Examples, Label
-from attnkit.tasks.own_data import OwnData
-from attnkit.tasks.own_files import Choices, kinds, read_file
-from attnkit.tasks.table_rows import (
+from attnkit.tasks.base import HELD_OUT_ONE_IN, NOTHING, Examples, Label
+from attnkit.tasks.own_data import OwnData, check_present
+from attnkit.tasks.own_files import (
     LONGEST_SHOWN,
-    Rows,
-    checked_text,
+    Choices,
+    kinds,
+    read_file,
     rows_in,
-    rows_of,
     table_text,
 )
 
@@ -42,6 +46,83 @@ _MOST_NUMBERS = 2**16
 BLANK = "?"
 
 Learn = Literal["in_context", "by_heart"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The different rows of a table, and their split.
+
+    Attributes:
+        cells: Cells of each row, as typed, (rows, columns).
+        held_out: Whether each row is held out, (rows,).
+        n_given: Number of rows that were given; repeated rows count.
+    """
+
+    cells: tuple[tuple[str, ...], ...]
+    held_out: np.ndarray
+    n_given: int
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Every cell as the index of its name among `words` of its column, (rows, columns)."""
+        columns = range(len(self.cells[0]))
+        ids = [{word: i for i, word in enumerate(self.words(column))} for column in columns]
+        return np.array([[ids[i][cell] for i, cell in enumerate(row)] for row in self.cells])
+
+    @cached_property
+    def first_questions(self) -> list[int]:
+        """First ids of the columns of a question by heart, and that of its question mark."""
+        counts = [len(self.words(column)) for column in range(len(self.cells[0]) - 1)]
+        return [0, *itertools.accumulate(counts)]
+
+    @cached_property
+    def conflicts(self) -> dict[tuple[str, ...], list[str]]:
+        """Question, all cells of a row but the last, → its answers, if it has several."""
+        answers: dict[tuple[str, ...], list[str]] = {}
+        for *question, answer in self.cells:
+            answers.setdefault(tuple(question), []).append(answer)
+        return {question: found for question, found in answers.items() if len(found) > 1}
+
+    @cached_property
+    def share_of_commonest(self) -> float:
+        """How often the commonest answer is right, in the table or where rows are held out.
+
+        The larger share counts; of several answers that are as common, their mean.
+        """
+        n_rows = Counter(row[-1] for row in self.cells)
+        most = max(n_rows.values())
+        commonest = {answer for answer, n in n_rows.items() if n == most}
+        asked = [row[-1] in commonest for row in itertools.compress(self.cells, self.held_out)]
+        return max(most / len(self.cells), sum(asked) / len(asked) / len(commonest))
+
+    def words(self, *columns: int) -> tuple[str, ...]:
+        """Return the different names of some columns in the order of their first occurrence."""
+        return tuple(dict.fromkeys(row[column] for row in self.cells for column in columns))
+
+
+@lru_cache(8)
+def rows_of(data: str) -> Rows:
+    """Return the different rows of a table in its text form, and hold out one in eight.
+
+    Those with the smallest hashes are held out, at least two, and not all with the same answer if
+    that is possible. The first name of a row keeps at least one answer of the table that it can
+    have in training.
+    """
+    lines = data.split("\n")
+    different = list(dict.fromkeys(lines))
+    cells = tuple(tuple(line.split("\t")) for line in different)
+    n_answers = len({row[-1] for row in cells})
+    n_left = max(2, round(len(cells) / HELD_OUT_ONE_IN))
+    held_out, n_of_key, answers = np.zeros(len(cells), bool), Counter[str](), set[str]()
+    for index in sorted(range(len(cells)), key=lambda index: hash_of_text(different[index])):
+        key, answer = cells[index][0], cells[index][-1]
+        is_another = n_left > 1 or len({*answers, answer}) > 1
+        if n_left and is_another and n_of_key[key] < n_answers - 1:
+            held_out[index] = True
+            n_of_key[key] += 1
+            answers.add(answer)
+            n_left -= 1
+    return Rows(cells, held_out, len(lines))
 
 
 class Table(OwnData):
@@ -67,6 +148,13 @@ class Table(OwnData):
         InvalidExperiment: If the rows cannot be used; the message names the row.
     """
 
+    source: ClassVar[str] = mark("a table of one's own")
+    most_allowed: ClassVar[str]
+    """How many entries are allowed, with `{most}` in place of their number."""
+
+    if TYPE_CHECKING:  # each kind of table has its own bounds
+        n_entries: int
+
     learn: Learn = dial(
         "in_context",
         mark("Learn"),
@@ -86,8 +174,16 @@ class Table(OwnData):
 
     def __init__(self, rows: Any = None, /, **settings: Any) -> None:
         given = settings.pop("data", "") if rows is None else rows
-        text = checked_text if isinstance(given, str) else table_text
-        super().__init__(data=text(given, self.n_columns), **settings)
+        text = given if isinstance(given, str) else table_text(given, self.n_columns)
+        super().__init__(data=self.text_form(text), **settings)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        most = self.most_entries(self.data)
+        if self.learn == "in_context" and self.n_entries > most:
+            allowed = mark(str(self.most_allowed), most=most)
+            raise disagreement("n_entries", self.n_entries, allowed, "data", "learn")
+        return self
 
     @classmethod
     def read(
@@ -117,9 +213,10 @@ class Table(OwnData):
             BadDocument: If it is no table, or if its columns must be chosen.
             InvalidExperiment: If its rows cannot be used.
         """
-        empty: Literal["refuse", "leave out"] = "leave out" if leave_out_empty else "refuse"
         kind = getattr(cls, "name", "")
-        choices = Choices(kind, tuple(columns), heading, empty, encoding=encoding)
+        choices = Choices(
+            kind, tuple(map(str, columns)), heading, leave_out_empty, encoding=encoding
+        )
         reading = read_file(path, choices)
         if not reading.columns:
             allowed = listed(TABLES, "or")
@@ -130,12 +227,12 @@ class Table(OwnData):
 
     @classmethod
     def text_form(cls, data: str) -> str:
-        return checked_text(data, cls.n_columns)
+        return _text_form(data, cls.n_columns)
 
     @classmethod
     def most_entries(cls, data: str) -> int:
         """Return the largest number of entries of a book: that of different names to ask about."""
-        return len(rows_of(data, cls.n_columns).words(0))
+        return len(rows_of(data).words(0))
 
     @classmethod
     def fitting(cls, data: str) -> dict[str, Any]:
@@ -153,7 +250,7 @@ class Table(OwnData):
     @property
     def rows(self) -> Rows:
         """The different rows of the table, and which of them are held out."""
-        return rows_of(self.data, self.n_columns)
+        return rows_of(self.data)
 
     @property
     def corpus(self) -> bool:  # type: ignore[override]
@@ -215,18 +312,13 @@ class Table(OwnData):
 
         most = max(_MOST_NUMBERS // self.n_ctx, 1)
         sizes = [most] * (n_examples // most) + [n_examples % most] * (n_examples % most > 0)
-        parts = [self._drawn(size, generator, held_out) for size in sizes]
-        if len(parts) == 1:
-            return parts[0]
+        make = self._held_out_books if held_out else self._books
+        if self.learn == "by_heart":
+            make = partial(self._ask_rows, held_out=held_out)
+        parts = [make(size, generator) for size in sizes]
         fields = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
         joined = {name: torch.cat(f) for name, f in fields.items() if f[0] is not None}
         return Examples(**joined)
-
-    def _drawn(self, n_examples: int, generator: torch.Generator, held_out: bool) -> Examples:
-        if self.learn == "by_heart":
-            return self._ask_rows(n_examples, generator, held_out)
-        make = self._held_out_books if held_out else self._books
-        return make(n_examples, generator)
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         """Draw examples for training; held-out rows are in none of them."""
@@ -247,44 +339,43 @@ class Table(OwnData):
     def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
         """Draw books of rows of the table that ask for held-out rows only."""
 
-    @property
-    def _question_words(self) -> list[tuple[str, ...]]:
-        """Different names of every column of a question by heart."""
-        return [self.rows.words(column) for column in range(self.n_columns - 1)]
-
     def _ask_rows(self, n_examples: int, generator: torch.Generator, held_out: bool) -> Examples:
         """Draw questions by heart: all cells of a row but the last, then a question mark."""
         import torch
 
-        tokens, labels = _questions(self.data, self.n_columns)
         side = torch.from_numpy(np.flatnonzero(self.rows.held_out == held_out))
         index = side[torch.randint(len(side), (n_examples,), generator=generator)]
-        asked = torch.from_numpy(labels)[index][:, None]
-        taken = torch.from_numpy(tokens)[index][:, :, None]
-        return Examples(taken, asked, torch.full_like(asked, NOTHING))
+        rows = torch.from_numpy(self.rows.numbers)[index]
+        asked = rows[:, -1:].clone()
+        rows[:, -1] = 0
+        rows += torch.tensor(self.rows.first_questions)
+        return Examples(rows[:, :, None], asked, torch.full_like(asked, NOTHING))
 
-    def _label_by_heart(self, tokens: np.ndarray) -> list[Label]:
-        words = [word for column in self._question_words for word in column] + [BLANK]
-        texts = [words[token] for token in tokens[:, 0].tolist()]
-        question = " ".join(texts[:-1])
-        labels = [Label(on_axis(text), text, text) for text in texts[:-1]]
-        return [*labels, Label(BLANK, f"{question} ?", f"{question} ?")]
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        if self.learn == "in_context":
+            return self._label_book(tokens)
+        ids = zip(tokens[:, 0].tolist(), self.rows.first_questions, strict=True)
+        texts = [self.rows.words(i)[token - first] for i, (token, first) in enumerate([*ids][:-1])]
+        question = f"{' '.join(texts)} {BLANK}"
+        return [
+            *(Label(on_axis(text), text, text) for text in texts),
+            Label(BLANK, question, question),
+        ]
+
+    @abstractmethod
+    def _label_book(self, tokens: np.ndarray) -> list[Label]:
+        """Return the labels of a book."""
+
+    def answer_text(self, answer: int) -> str:
+        return self.rows.words(self.n_columns - 1)[answer]
+
+
+@lru_cache(8)
+def _text_form(data: str, n_columns: int) -> str:
+    check_present(data)
+    return table_text(data, n_columns)
 
 
 def on_axis(name: str) -> str:
     """Return a name, cut to `LONGEST_SHOWN` characters."""
     return name if len(name) <= LONGEST_SHOWN else name[: LONGEST_SHOWN - 1].rstrip() + "…"
-
-
-@lru_cache(8)
-def _questions(data: str, n_columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of every row's question by heart, (rows, columns), and its answer."""
-    rows = rows_of(data, n_columns)
-    tokens, first = np.zeros((len(rows.cells), n_columns), np.int64), 0
-    for column in range(n_columns - 1):
-        ids = {word: first + i for i, word in enumerate(rows.words(column))}
-        tokens[:, column] = [ids[row[column]] for row in rows.cells]
-        first += len(ids)
-    tokens[:, -1] = first
-    answers = {word: i for i, word in enumerate(rows.words(n_columns - 1))}
-    return tokens, np.array([answers[row[-1]] for row in rows.cells])

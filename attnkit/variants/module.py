@@ -8,18 +8,27 @@ link, a JSON file and a stored result are read only where the class was given.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import astuple, replace
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attnkit.foundation.language import mark
-from attnkit.variants.module_code import read_code
-from attnkit.variants.module_facts import ModuleFacts
+from attnkit.foundation.language import mark, tr
+from attnkit.variants.module_layers import (
+    RAISED,
+    ModuleFacts,
+    ModuleFailure,
+    ModuleLayers,
+    in_short,
+)
+from attnkit.variants.module_trial import try_layers
 from attnkit.variants.options import Option, Parts, register_option
 from attnkit.variants.text import Variant
 from attnkit.variants.wiring import Sizes, Wiring, build_wiring
@@ -43,6 +52,9 @@ _PLAIN = (int, float, str, bool, tuple, type(None))
 _MAIN = "__main__"
 """Module of classes in a script, in a notebook or at a prompt."""
 
+_MOST_BYTES = 2**20
+"""Largest size of a file of code."""
+
 _MOST_SIZES = 8
 """Number of sizes at which the layers of a class are kept."""
 
@@ -53,11 +65,20 @@ class Given:
     Attributes:
         name: Name of the class.
         origin: File of the class, or "a notebook" for one that is in none.
+        layers_at: Returns its layers at some sizes, or raises a ValueError.
+        attention: The class, if this process has it and computes with it.
     """
 
-    def __init__(self, name: str, origin: str) -> None:
-        self.name, self.origin = name, origin
-        self._kept: dict[tuple[Any, ...], ModuleFacts | ValueError] = {}
+    def __init__(
+        self,
+        name: str,
+        origin: str,
+        layers_at: Callable[[Sizes], ModuleFacts],
+        attention: type[nn.Module] | None = None,
+    ) -> None:
+        self.name, self.origin, self.layers_at = name, origin, layers_at
+        self.attention = attention
+        self.kept: dict[tuple[Any, ...], ModuleFacts | ValueError] = {}
 
     def layers(self, sizes: Sizes) -> ModuleFacts:
         """Return its layers at some sizes; those of the last few sizes are kept.
@@ -66,41 +87,32 @@ class Given:
             ValueError: If it cannot be made or does not compute what it should at these sizes.
         """
         key = astuple(sizes)
-        if key not in self._kept:
+        if key not in self.kept:
             try:
-                self._kept[key] = self._at(sizes)
+                self.kept[key] = self.layers_at(sizes)
             except ValueError as error:
-                self._kept[key] = error.with_traceback(None)
-            while len(self._kept) > _MOST_SIZES:
-                del self._kept[next(iter(self._kept))]
-        kept = self._kept[key]
+                self.kept[key] = error.with_traceback(None)
+            while len(self.kept) > _MOST_SIZES:
+                del self.kept[next(iter(self.kept))]
+        kept = self.kept[key]
         if isinstance(kept, ValueError):
             raise type(kept)(*kept.args)
         return kept
 
-    def forget(self) -> None:
-        """Drop the layers that are kept."""
-        self._kept.clear()
 
-    def _at(self, sizes: Sizes) -> ModuleFacts:
-        raise NotImplementedError
-
-
-class GivenClass(Given):
-    """A class that this process has, and computes with."""
-
-    def __init__(self, attention: type[nn.Module], origin: str) -> None:
-        super().__init__(attention.__name__, origin)
-        self.attention = attention
-
-    def _at(self, sizes: Sizes) -> ModuleFacts:
-        from attnkit.variants.module_layers import ModuleLayers
-        from attnkit.variants.module_trial import try_layers
-
-        of_qkv = build_wiring(replace(sizes), Variant("QKV").sharing, (), [])
-        layers = ModuleLayers(self.attention, self.origin, of_qkv)
+def _layers_at(attention: type[nn.Module], origin: str, sizes: Sizes) -> ModuleLayers:
+    """Return the layers of a class of this process after a trial."""
+    of_qkv = build_wiring(replace(sizes), Variant("QKV").sharing, (), [])
+    layers = ModuleLayers(attention, origin, of_qkv)
+    try:
+        layers.make()
         try_layers(layers)
-        return layers
+    except (ModuleFailure, MemoryError):
+        raise
+    except RAISED as error:
+        reason = in_short(error, origin)
+        raise layers.error(mark("its forward fails ({reason})", reason=reason)) from None
+    return layers
 
 
 GIVEN: dict[str, Given] = {}
@@ -114,7 +126,7 @@ def give(value: str, given: Given) -> Variant:
     """
     for earlier in GIVEN.values():
         if (earlier.name, earlier.origin) == (given.name, given.origin):
-            earlier.forget()
+            earlier.kept.clear()
     GIVEN[value] = given
     return Variant(f"QKV {ModuleOption.name}={value}")
 
@@ -151,7 +163,10 @@ def variant(attention: type[nn.Module] | str) -> Variant:
     from torch import nn
 
     if isinstance(attention, str):
-        return _variant_from_file(attention)
+        name, _, wanted = attention.rpartition(":")
+        if not name or not wanted.isidentifier():
+            raise ValueError(f"got {attention!r}, allowed FILE.py:CLASS")
+        return variant_of_code(read_code(name), name, wanted)
     if not (isinstance(attention, type) and issubclass(attention, nn.Module)):
         hint = ", not one of its objects" if isinstance(attention, nn.Module) else ""
         raise ValueError(
@@ -167,17 +182,77 @@ def _variant_of_class(attention: type[nn.Module], code: bytes, origin: str) -> V
     digest = hashlib.blake2b(code, digest_size=_DIGITS // 2).hexdigest()
     value = f"{attention.__name__}.{digest}"
     known = GIVEN.get(value)
-    if isinstance(known, GivenClass) and known.attention is attention:
+    if known is not None and known.attention is attention:
         return Variant(f"QKV {ModuleOption.name}={value}")
-    return give(value, GivenClass(attention, origin))
+    layers_at = partial(_layers_at, attention, origin)
+    return give(value, Given(attention.__name__, origin, layers_at, attention))
 
 
-def _variant_from_file(text: str) -> Variant:
-    """Return the variant of a class in a file, which is executed; "FILE.py:CLASS"."""
-    name, _, wanted = text.rpartition(":")
-    if not name or not wanted.isidentifier():
-        raise ValueError(f"got {text!r}, allowed FILE.py:CLASS")
-    return variant_of_code(read_code(name), name, wanted)
+def read_code(name: str) -> bytes:
+    """Return the bytes of a Python file.
+
+    Raises:
+        ValueError: If its name does not end in .py, if it is too large or if it cannot be read.
+    """
+    if not name.endswith(".py"):
+        wrong = tr("got {file}, allowed a file whose name ends in .py", file=repr(name))
+        raise ValueError(wrong)
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            code = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        wrong = tr("got {file}, but it cannot be read ({reason})", file=repr(name), reason=reason)
+        raise ValueError(wrong) from None
+    if len(code) > _MOST_BYTES:
+        raise ValueError(
+            tr(
+                "got {file}, allowed at most {most:,} bytes of code",
+                file=repr(name),
+                most=_MOST_BYTES,
+            )
+        )
+    return code
+
+
+def classes_in(code: bytes, name: str) -> list[str]:
+    """Return the names of the classes of a file that may be layers, without executing it.
+
+    These are classes with a `forward`, or with a base class of the file that has one; those whose
+    `forward` begins with x come first.
+
+    Args:
+        code: Content of the file.
+        name: Name of the file, for errors.
+
+    Raises:
+        ValueError: If it is not Python; the message names the line.
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        file, line = Path(name).name, getattr(error, "lineno", None)
+        reason = getattr(error, "msg", None) or tr("it is not Python")
+        if line:
+            wrong = tr("{file}, line {line}: {reason}", file=file, line=line, reason=reason)
+        else:
+            wrong = tr("{file}: {reason}", file=file, reason=reason)
+        raise ValueError(wrong) from None
+    first: dict[str, str] = {}  # class → name of the first argument of its forward
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            bases = (base.id for base in node.bases if isinstance(base, ast.Name))
+            for argument in (*map(_first_argument, node.body), *map(first.get, bases)):
+                if argument is not None:
+                    first.setdefault(node.name, argument)
+    return sorted(first, key=lambda one: first[one] != "x")
+
+
+def _first_argument(node: ast.stmt) -> str | None:
+    """Return the first argument of a method `forward` after self; None for other statements."""
+    if not isinstance(node, ast.FunctionDef) or node.name != "forward":
+        return None
+    return next((argument.arg for argument in node.args.args[1:]), "")
 
 
 def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
@@ -205,8 +280,6 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
             del sys.modules[module_name]
             if isinstance(error, KeyboardInterrupt):
                 raise
-            from attnkit.variants.module_layers import in_short
-
             reason = in_short(error, path.name)
             if isinstance(error, ImportError):
                 failed = mark(

@@ -1,30 +1,39 @@
-"""Layers of a PyTorch module of one's own at given sizes: its parameters and its computation.
+"""Layers of a PyTorch module of one's own at given sizes: facts, parameters and computation.
 
-Index letters as in `attnkit.model.reference`. Torch is imported inside functions only, as in all
-modules of this package.
+Costs, pages and estimates read the facts. They travel as JSON from the process that has executed
+the module's code to a server, which never executes it and imports no torch: torch is imported
+inside functions only. Index letters as in `attnkit.model.reference`.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+import math
+import random
 import threading
 import traceback
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnkit.foundation.language import Message, mark
-from attnkit.variants.module_facts import CONSTRUCTOR_SIZES, ModuleFacts
-from attnkit.variants.wiring import Wiring
+import numpy as np
+
+from attnkit.foundation.language import Message, mark, tr
+from attnkit.foundation.words import listed
+from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-DRAWING = threading.Lock()
-"""Held while code of somebody else may draw from torch's global random generator."""
+RAISED = (Exception, SystemExit)
+"""What code of somebody else may raise; an interruption is not its own."""
+
+_DRAWING = threading.Lock()
+"""Held while code of somebody else may draw from global random generators."""
 
 N_EXAMPLES = 2
 """Number of examples, and of sets of parameters, of a trial."""
@@ -34,6 +43,19 @@ _DRAWS = 3
 
 _EXACT = 2**24
 """Largest whole number of a drawn buffer, which travels as a single-precision number."""
+
+
+CONSTRUCTOR_SIZES = (
+    "d_model",
+    "d_head",
+    "n_heads",
+    "n_layers",
+    "n_ctx",
+    "d_mlp",
+    "causal",
+    "self_mask",
+)
+"""Sizes that a constructor may ask for by name."""
 
 
 class ModuleFailure(ValueError):
@@ -64,6 +86,132 @@ class Output:
     pattern: Tensor | None
 
 
+@dataclass(eq=False)
+class ModuleFacts:
+    """Facts about all layers of a module at the sizes of a variant.
+
+    Attributes:
+        name: Name of the class.
+        origin: File of the class, or "a notebook".
+        shapes: For every layer, the shapes of the parameters and drawn buffers by name.
+        fixed: Names of the parameters that training never changes.
+        drawn: Names of the buffers that the constructor draws anew for every seed, and which
+            therefore travel with the parameters; training never changes them.
+        unused: Names of the parameters on which what it returns does not depend in any layer.
+        returned: For every layer, whether it returns scores, and whether it returns a pattern.
+        masked: Whether the scores that it returns have a mask in them, so that they are not used.
+        batched: Whether all seeds are computed as one batch; otherwise one after the other.
+        multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
+        kv_cache: Numbers that a decoder keeps per token, over all layers; None if unknown.
+    """
+
+    name: str
+    origin: str
+    shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
+    drawn: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    returned: list[tuple[bool, bool]] = field(default_factory=list)
+    masked: bool = False
+    batched: bool = True
+    multiply_adds: int = 0
+    kv_cache: int | None = None
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ModuleFacts:
+        """Read facts that `asdict` has written."""
+        shapes = [{name: tuple(shape) for name, shape in one.items()} for one in values["shapes"]]
+        return cls(**{**values, "shapes": shapes})
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Parameters of all layers, and drawn buffers, by name."""
+        of_all = {name: shape for shapes in self.shapes for name, shape in shapes.items()}
+        fixed = {*self.fixed, *self.drawn}
+        return {name: Weight(shape, fixed=name in fixed) for name, shape in of_all.items()}
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters of all layers; buffers do not count."""
+        of_all = [item for shapes in self.shapes for item in shapes.items()]
+        return sum(math.prod(shape) for name, shape in of_all if name not in self.drawn)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether all layers return scores without a mask, so that they have an asymmetry."""
+        return all(scores for scores, _ in self.returned) and not self.masked
+
+    @property
+    def missing(self) -> str:
+        """Sentences on what its layers do not use or return, and what is therefore empty."""
+        unused = tr(
+            "{name} does not use {parameters}, which count as parameters all the same.",
+            name=self.name,
+            parameters=listed(self.unused),
+        )
+        return f"{unused} {self._not_returned}".strip() if self.unused else self._not_returned
+
+    @property
+    def _not_returned(self) -> str:
+        """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
+        has_scores = all(scores for scores, _ in self.returned)
+        has_pattern = all(pattern for _, pattern in self.returned)
+        if self.masked and has_pattern:
+            return tr(
+                "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
+                "forward return the scores from before the mask.",
+                name=self.name,
+            )
+        if self.masked:
+            return tr(
+                "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
+                "forward return the scores from before the mask and return its pattern.",
+                name=self.name,
+            )
+        if has_scores and has_pattern:
+            return ""
+        if has_pattern:
+            return tr(
+                "{name} does not return its scores, so that the asymmetry is empty: let forward "
+                "return (x, scores, pattern).",
+                name=self.name,
+            )
+        if has_scores:
+            return tr(
+                "{name} does not return its pattern, so that attention maps and attention masses "
+                "are empty: let forward return (x, scores, pattern).",
+                name=self.name,
+            )
+        return tr(
+            "{name} does not return its scores and pattern, so that the asymmetry and attention "
+            "maps and attention masses are empty: let forward return (x, scores, pattern).",
+            name=self.name,
+        )
+
+
+@contextmanager
+def drawing(seed: int | None = None) -> Iterator[None]:
+    """Let code of somebody else draw from global random generators, which are then as before.
+
+    Args:
+        seed: Seed of the generators of torch, numpy and Python; None: as they are.
+    """
+    import torch
+
+    legacy = np.random.mtrand  # which is `np.random` of old, where much code still draws
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        states = random.getstate(), legacy.get_state()
+        if seed is not None:
+            torch.manual_seed(seed)
+            legacy.seed(seed % 2**32)
+            random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            legacy.set_state(states[1])
+
+
 class ModuleLayers(ModuleFacts):
     """All layers of a module at the sizes of a variant, with the facts about them.
 
@@ -75,17 +223,20 @@ class ModuleLayers(ModuleFacts):
     Attributes:
         of_qkv: Wiring of QKV at these sizes; parameters of its names start from its numbers.
         modules: A module for each layer, as the constructor makes it for seed 0.
-
-    Raises:
-        ModuleFailure: If the module cannot be made or does not compute what it should.
     """
-
-    _is_lazy = False
 
     def __init__(self, attention: type[nn.Module], origin: str, of_qkv: Wiring) -> None:
         super().__init__(attention.__name__, origin)
         self.attention, self.of_qkv, self.sizes = attention, of_qkv, of_qkv.sizes
         self._of_thread = threading.local()  # a call exchanges the parameters of its module
+        self._is_lazy = False
+
+    def make(self) -> None:
+        """Make the modules of all layers, and note their parameters and drawn buffers.
+
+        Raises:
+            ModuleFailure: If they cannot be made or cannot be trained.
+        """
         self._is_lazy = self._makes_parameters_later()
         self.modules = [self._make(layer, seed=0) for layer in range(self.sizes.n_layers)]
         self.drawn = self._find_drawn()
@@ -119,17 +270,6 @@ class ModuleLayers(ModuleFacts):
         """
         module = self._make(layer, seed=seed * self.sizes.n_layers + layer + 1)
         return {name: value.detach().float() for name, value in self._numbers(module).items()}
-
-    def of_role(self, name: str) -> tuple[str, bool]:
-        """Return the name that a parameter has in QKV, and whether it is its transpose there.
-
-        `W_Q.weight` of an `nn.Linear` is the transpose of `W_Q`, and `W_Q.bias` is `b_Q`. The name
-        is empty if QKV has no such parameter.
-        """
-        owner, _, kind = name.rpartition(".")
-        if not owner.startswith("W_") or kind not in ("weight", "bias"):
-            return "", False
-        return (owner, True) if kind == "weight" else (f"b_{owner[2:]}", False)
 
     def run(
         self,
@@ -180,7 +320,7 @@ class ModuleLayers(ModuleFacts):
                     numbers = {name: value[s] for name, value in weights.items()}
                     of_seeds.append(one(numbers, *(stream[s] for stream in streams)))
                 parts = tuple(torch.stack(part) for part in zip(*of_seeds, strict=True))
-        except Exception as error:  # code of somebody else may raise anything
+        except RAISED as error:
             if isinstance(error, MemoryError) or "memory" in str(error):
                 raise
             reason = in_short(error, self.origin)
@@ -220,6 +360,12 @@ class ModuleLayers(ModuleFacts):
             return target, target, torch.full((n, n), -torch.inf).triu(1)
         return target, source, None
 
+    def arguments(self, layer: int) -> tuple[Tensor, ...]:
+        """Return one seed's arguments of a layer's forward for a trial."""
+        x, y, mask = self.inputs(layer)
+        streams = (x[0], y[0]) if self.sizes.two_sided else (x[0],)
+        return streams if mask is None else (*streams, mask)
+
     def error(self, what: str, method: str = "") -> ModuleFailure:
         """Return the error of something that the module does.
 
@@ -249,13 +395,10 @@ class ModuleLayers(ModuleFacts):
 
     def _makes_parameters_later(self) -> bool:
         """Return whether a module has its parameters only after a first call of its forward."""
-        import torch
-
         module = self._make(0, seed=0)
         before = {name for name, _ in module.named_parameters()}
         is_lazy = any(hasattr(one, "materialize") for one in module.parameters())
-        # The trial says what is wrong with it; a forward may draw, too.
-        with suppress(Exception), DRAWING, torch.random.fork_rng(devices=[]):
+        with suppress(*RAISED), drawing():  # the trial says what is wrong with it
             self._call(module, 0)
         return is_lazy or before != {name for name, _ in module.named_parameters()}
 
@@ -263,16 +406,19 @@ class ModuleLayers(ModuleFacts):
         """Compute a layer once, so that it makes what it makes at its first call."""
         import torch
 
-        x, y, mask = self.inputs(layer)
-        inputs = (x[0], y[0]) if self.sizes.two_sided else (x[0],)
         with torch.no_grad():
-            module(*inputs, *(() if mask is None else (mask,)))
+            module(*self.arguments(layer))
 
     def _numbers(self, module: nn.Module) -> dict[str, Tensor]:
         """Return the parameters and the drawn buffers of a module by name."""
         buffers = dict(module.named_buffers())
         drawn = {name: buffers[name] for name in self.drawn if name in buffers}
-        return {**dict(module.named_parameters()), **drawn}
+        numbers = {**dict(module.named_parameters()), **drawn}
+        for name, value in numbers.items():
+            if value.is_complex():
+                reason = f"{name} holds complex numbers, allowed real ones"
+                raise self.error(mark("its constructor fails ({reason})", reason=reason))
+        return numbers
 
     def _find_drawn(self) -> list[str]:
         """Return the names of the buffers that differ between seeds."""
@@ -302,8 +448,6 @@ class ModuleLayers(ModuleFacts):
 
     def _make(self, layer: int, *, seed: int) -> nn.Module:
         """Return a new module of a layer, whose constructor draws from a seed."""
-        import torch
-
         sizes = self.sizes
         n_encoders = sizes.n_layers // 3
         offered = {
@@ -316,10 +460,8 @@ class ModuleLayers(ModuleFacts):
         try:
             parameters = inspect.signature(self.attention).parameters.values()
         except (TypeError, ValueError) as error:
-            reason = str(error)
-            raise self.error(
-                mark("its constructor cannot be read ({reason})", reason=reason)
-            ) from None
+            wrong = mark("its constructor cannot be read ({reason})", reason=str(error))
+            raise self.error(wrong) from None
         named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         for parameter in named:
             if parameter.name not in offered and parameter.default is parameter.empty:
@@ -333,13 +475,12 @@ class ModuleLayers(ModuleFacts):
                 )
         arguments = {p.name: offered[p.name] for p in named if p.name in offered}
         try:
-            with DRAWING, torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+            with drawing(seed):
                 module = self.attention(**arguments).eval()
                 if self._is_lazy:
                     self._call(module, layer)
                 return module
-        except Exception as error:  # code of somebody else may raise anything
+        except RAISED as error:
             reason = in_short(error, self.origin)
             raise self.error(mark("its constructor fails ({reason})", reason=reason)) from None
 

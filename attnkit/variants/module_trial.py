@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attnkit.foundation.language import mark
 from attnkit.variants.module_layers import (
-    DRAWING,
     N_EXAMPLES,
+    RAISED,
     ModuleFailure,
     ModuleLayers,
+    drawing,
     in_short,
     parts_of,
 )
@@ -56,21 +58,19 @@ def _try(layers: ModuleLayers, layer: int) -> None:
     """Compute a layer once, check what it returns, and see whether seeds can be a batch."""
     import torch
 
-    module = layers.modules[layer]
-    x, y, mask = layers.inputs(layer)
-    inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
-    extra = () if mask is None else (mask,)
+    module, arguments = layers.modules[layer], layers.arguments(layer)
+    inputs = arguments[: 2 if layers.sizes.two_sided else 1]
     given = [one.clone() for one in inputs]
     try:
-        with DRAWING, torch.random.fork_rng(devices=[]), torch.enable_grad():
-            parts = parts_of(module(*inputs, *extra))
+        with drawing(), torch.enable_grad():
+            parts = parts_of(module(*arguments))
             for one, before in zip(inputs, given, strict=True):
                 if not torch.equal(one, before):
                     raise layers.error(_CHANGES_X, "forward")
-            repeated = parts_of(module(*inputs, *extra))
+            repeated = parts_of(module(*arguments))
     except ModuleFailure:
         raise
-    except Exception as error:  # code of somebody else may raise anything
+    except RAISED as error:
         failed = mark(
             "its forward fails for x of shape {shape} ({reason})",
             shape=str(tuple(inputs[0].shape)),
@@ -83,16 +83,23 @@ def _try(layers: ModuleLayers, layer: int) -> None:
             mark("its forward gives other numbers for the same input, allowed one without chance"),
             "forward",
         )
-    _check_examples(layers, layer, inputs, extra, parts[0])
+    _check_examples(layers, layer, arguments, parts[0])
     if layers.sizes.causal and not layers.sizes.two_sided:
         _check_causality(layers, layer, inputs[0], parts[0])
-    learning = [p for p in module.parameters() if p.requires_grad]
-    if learning:
-        _check_gradients(layers, layer, inputs + extra, parts[0])
-    layers.returned.append((parts[1] is not None, parts[2] is not None))
+    if any(p.requires_grad for p in module.parameters()):
+        _check_gradients(layers, layer, arguments, parts[0])
+    has_scores, has_pattern = parts[1] is not None, parts[2] is not None
+    if has_scores and not has_pattern and _is_pattern(parts[1]):  # others return (x, pattern)
+        has_scores, has_pattern = False, True
+    layers.returned.append((has_scores, has_pattern))
     layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
-    if layers.batched:
-        layers.batched = _can_be_batched(layers, layer, x, y, mask)
+    layers.batched = layers.batched and _can_be_batched(layers, layer)
+
+
+def _is_pattern(scores: Tensor) -> bool:
+    """Return whether what stands in the place of scores is shares of attention."""
+    sums_to_one = ((scores.sum(-1) - 1).abs() < _ROUNDING).all()
+    return scores.shape[-1] > 1 and bool((scores >= 0).all() and sums_to_one)
 
 
 def _check_gradients(
@@ -150,24 +157,31 @@ def _check_registered(layers: ModuleLayers, module: nn.Module, output: Tensor) -
 def _check_examples(
     layers: ModuleLayers,
     layer: int,
-    inputs: tuple[Tensor, ...],
-    extra: tuple[Tensor, ...],
+    arguments: tuple[Tensor, ...],
     output: Tensor,
 ) -> None:
     """Raise the error of a module whose output for an example changes with another example."""
-    import torch
-
-    others = [one.clone() for one in inputs]
-    for one in others:
+    others = [one.clone() for one in arguments]
+    for one in others[: 2 if layers.sizes.two_sided else 1]:  # but not the mask
         one[1:] = one[1:].flip(1) + 1
-    with torch.no_grad():
-        other = parts_of(layers.modules[layer](*others, *extra))[0]
-    if (output - other)[0].abs().max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+    if _difference(layers, layer, others, output)[0].max() > _ROUNDING:
         wrong = mark(
             "its output for one example changes with the other examples of the batch, allowed "
             "x of shape (examples, positions, width): nn.MultiheadAttention needs batch_first=True"
         )
         raise layers.error(wrong, "forward")
+
+
+def _difference(
+    layers: ModuleLayers, layer: int, arguments: Sequence[Tensor], output: Tensor
+) -> Tensor:
+    """Return the difference of an output for other arguments, as a share of its largest number."""
+    import torch
+
+    with torch.no_grad():
+        other = parts_of(layers.modules[layer](*arguments))[0]
+    differences: Tensor = (output - other).abs() / output.abs().max().clamp_min(1.0)
+    return differences
 
 
 def _backward(reason: str, line: int | None) -> str:
@@ -186,9 +200,8 @@ def _blamed_line(layers: ModuleLayers, module: nn.Module, inputs: tuple[Tensor, 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with (
-            suppress(Exception),  # the module may raise anything, and may draw
-            DRAWING,
-            torch.random.fork_rng(devices=[]),
+            suppress(*RAISED),
+            drawing(),
             torch.enable_grad(),
             torch.autograd.detect_anomaly(),
         ):
@@ -264,10 +277,8 @@ def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor
 
     n = x.shape[1] // 2
     changed = torch.cat([x[:, :n], x[:, n:].flip(0) + 1], 1)
-    with torch.no_grad():
-        other = parts_of(layers.modules[layer](changed))[0]
-    differences = (output - other)[:, :n].abs().amax((0, 2))
-    if differences.numel() and differences.max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+    differences = _difference(layers, layer, [changed], output)[:, :n].amax((0, 2))
+    if differences.numel() and differences.max() > _ROUNDING:
         raise layers.error(
             mark(
                 "its output at position {position} of {length} changes with the tokens after it, "
@@ -280,12 +291,11 @@ def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor
         )
 
 
-def _can_be_batched(
-    layers: ModuleLayers, layer: int, x: Tensor, y: Tensor, mask: Tensor | None
-) -> bool:
+def _can_be_batched(layers: ModuleLayers, layer: int) -> bool:
     """Return whether `torch.func.vmap` gives what one seed after the other gives."""
     import torch
 
+    x, y, mask = layers.inputs(layer)
     drawn = [layers.initial(seed, layer) for seed in range(N_EXAMPLES)]
     weights = {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
     outputs = []
@@ -314,8 +324,6 @@ def _count_multiply_adds(layers: ModuleLayers) -> int:
 
     total, is_fast = 0, torch.backends.mha.get_fastpath_enabled()
     for layer, module in enumerate(layers.modules):
-        x, y, _ = layers.inputs(layer)
-        inputs = (x[0], y[0]) if layers.sizes.two_sided else (x[0],)
         torch.backends.mha.set_fastpath_enabled(False)  # what is fused is not counted
         try:
             with (
@@ -323,7 +331,7 @@ def _count_multiply_adds(layers: ModuleLayers) -> int:
                 torch.no_grad(),
                 sdpa_kernel(SDPBackend.MATH),
             ):
-                module(*inputs)
+                module(*layers.arguments(layer))
         finally:
             torch.backends.mha.set_fastpath_enabled(is_fast)
         total += counter.get_total_flops() // 2

@@ -12,8 +12,8 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, query_positions_of
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.phone_book_question import NOT_IN_BOOK
 from attnkit.analysis.reasons import named_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment

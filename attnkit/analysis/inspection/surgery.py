@@ -104,7 +104,9 @@ def inspect_ties(film: Film, inspection: Inspection) -> InspectionResult:
             except (InvalidVariant, InvalidExperiment) as error:
                 tied.append(np.nan)
                 refusal = refusal_of(error, tying.sharing)
-            rows.append({"variant": index, **tying.header, "refusal": refusal})
+            text = tying.text if tying.repeatable else ""
+            row = {"variant": index, "tie": tying.sharing.value, "by": tying.by, "text": text}
+            rows.append({**row, "refusal": refusal})
     header = {**_header(last, inspection, examples), "rows": rows}
     fixed = {"tied": np.array(tied, np.float32), "untied": np.array(untied, np.float32)}
     return InspectionResult(header, with_measures(last), fixed)
@@ -133,12 +135,6 @@ class Tying:
         """Text form of the variant that is trained untied, then tied in this way."""
         by = "" if self.by == "average" else f" tie_by={self.by}"
         return f"{self.variant} tie={self.sharing}{by}"
-
-    @property
-    def header(self) -> dict[str, str]:
-        """Header values for a page."""
-        text = self.text if self.repeatable else ""
-        return {"tie": self.sharing.value, "by": self.by, "text": text}
 
     def model(
         self, parameters: Sequence[dict[str, np.ndarray]], model_class: type[Model] = Model

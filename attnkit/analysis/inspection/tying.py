@@ -28,7 +28,6 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
 from attnkit.model.reference import Transformer
-from attnkit.tasks import Task
 from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.training.engine import choose_engine, is_ready, kernel_knows
 from attnkit.training.film import Film
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = 256
 """Number of training examples of each seed, the first ones, on which the map is fitted."""
-
-_MOST_NUMBERS = 2**25
-"""Approximate limit of the keys and values that are in memory at the same time."""
 
 Parameters: TypeAlias = dict[str, np.ndarray]
 """Parameters of one run by name."""
@@ -170,14 +166,13 @@ def inspect_tying(
         of_variants = last.frames[0].parameters
         runs = [(film.experiment, [one_run], last.steps[0]) for one_run in of_variants]
     entries, fixed = list[dict[str, Any]](), dict[str, np.ndarray]()
-    for index, (variant, run) in enumerate(zip(film.experiment.sharing, runs, strict=True)):
-        experiment, parameters, step = run
-        experiment = experiment.replace(n_seeds=min(MOST_SEEDS, experiment.n_seeds))
-        parameters = parameters[:MOST_SEEDS]
+    for index, variant in enumerate(film.experiment.sharing):
+        experiment, parameters, step = runs[index]
+        few = experiment.replace(n_seeds=min(MOST_SEEDS, experiment.n_seeds))
         entry: dict[str, Any] = {"variant": variant.value, "refusal": ""}
         try:
-            result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES)
-            entry |= {"result": result.header}
+            result = measure_tying(few, variant, parameters[:MOST_SEEDS], step, MOST_EXAMPLES)
+            entry["result"] = result.header
             fixed |= {f"{index}.{name}": array for name, array in result.arrays.items()}
         except CannotBeTied as error:
             entry["refusal"] = error.reason
@@ -256,19 +251,6 @@ def _mixed(
     return np.stack(accuracies, 1)
 
 
-def training_tokens(experiment: Experiment, task: Task) -> Int64[Tensor, "s b n fields"]:
-    """Return the first examples of a task that each seed is trained on."""
-    of_seeds = list[Tensor]()
-    for seed in experiment.seeds:  # one at a time, because training sets may be large
-        data = TrainingData(experiment, [seed], torch.device("cpu"), task)
-        batches = [data.next()[0]]
-        while sum(batch.shape[1] for batch in batches) < EXAMPLES:
-            batches.append(data.next()[0])
-        of_seeds.append(torch.cat(batches, 1)[:, :EXAMPLES])
-        pause()
-    return torch.cat(of_seeds)
-
-
 def absorbed(
     output: Float[Tensor, "s hd m"], maps: Float64[Tensor, "s g d d"]
 ) -> Float[Tensor, "s hd m"]:
@@ -303,7 +285,7 @@ def _fitted(
 ) -> tuple[Float64[np.ndarray, "s l g d d"], Float64[np.ndarray, "s l g"]]:
     """Return the fitted maps, and the CKA of keys and values, on training examples."""
     maps, alignments = [], []
-    for _, layers in keys_and_values(model, variant, experiment, step):
+    for layers in keys_and_values(model, variant, experiment, step):
         alignments.append(np.stack([linear_cka(*layer) for layer in layers], 1))
         maps.append(np.stack([linear_map(*np.nan_to_num(layer)) for layer in layers], 1))
     return np.concatenate(maps), np.concatenate(alignments)
@@ -311,21 +293,22 @@ def _fitted(
 
 def keys_and_values(
     model: Model, variant: Variant, experiment: Experiment, step: int
-) -> Iterator[tuple[list[int], list[Float32[np.ndarray, "2 s g t d"]]]]:
-    """Yield some of the seeds, and keys and values of their training examples in every layer.
+) -> Iterator[list[Float32[np.ndarray, "2 1 g t d"]]]:
+    """Yield, for each seed, keys and values of its first training examples in every layer.
 
     Raises:
         CannotBeTied: If a rule of the variant changes values afterwards.
     """
-    tokens = training_tokens(experiment, experiment.task_at(step))
-    weights = model.transformer(variant).weights
-    n_numbers = (
-        2 * model.wirings[variant].n_inner * len(model.layer_specs) * tokens[0, ..., 0].numel()
-    )
-    for seeds in torch.arange(len(tokens)).split(max(1, _MOST_NUMBERS // n_numbers)):
-        of_seeds = {name: weight[seeds] for name, weight in weights.items()}
-        names = [experiment.seeds[int(seed)] for seed in seeds]
-        yield names, _keys_and_values(model.transformer(variant, of_seeds), variant, tokens[seeds])
+    weights, task = model.transformer(variant).weights, experiment.task_at(step)
+    for index, seed in enumerate(experiment.seeds):  # in turn, because training sets may be large
+        data = TrainingData(experiment, [seed], torch.device("cpu"), task)
+        batches = [data.next()[0]]
+        while sum(batch.shape[1] for batch in batches) < EXAMPLES:
+            batches.append(data.next()[0])
+        pause()
+        of_seed = {name: weight[index : index + 1] for name, weight in weights.items()}
+        tokens = torch.cat(batches, 1)[:, :EXAMPLES]
+        yield _keys_and_values(model.transformer(variant, of_seed), variant, tokens)
 
 
 def _keys_and_values(

@@ -22,11 +22,11 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import problems_in_words
+from attnkit.foundation.words import listed, verb
 from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
 from attnkit.ui.cache import Cache
-from attnkit.ui.inside.own_modules import note_on_modules
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service, training_time
@@ -168,7 +168,7 @@ def open_inspected_run(page: str, title: str) -> InspectedRun:
     if not lab.is_trained:
         _offer_training(lab)
         st.stop()
-    note_on_modules(experiment, page)
+    _note_on_modules(experiment, page)
     return InspectedRun(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
 
 
@@ -398,3 +398,22 @@ def _take_picked(component: str) -> None:
 def _send_all(component: str) -> None:
     """Request all frames at the next tick: the browser lacks some, or there was a problem."""
     st.session_state[f"sent_{component}"] = _Sent()
+
+
+def _note_on_modules(experiment: Experiment, page: str) -> None:
+    """Draw what a page cannot show of variants that a PyTorch module computes, if there are any."""
+    own = [variant for variant in experiment.sharing if "module" in variant.given]
+    if not own:
+        return
+    names = [title_of(variant) for variant in own]
+    if page != "asymmetry":
+        left_out = f"{plain(listed(names))} {verb(names, 'is', 'are')} left out, because a PyTorch"
+        st.caption(
+            f"{left_out} module has no queries, keys and values to look at. What it returns is in "
+            "the Lab and on Asymmetry."
+        )
+        return
+    modules = (experiment.wiring(variant).module for variant in own)
+    missing = [module.missing for module in modules if module is not None and module.missing]
+    weights = f"Numbers of W_Q and W_K are empty for {listed(names)}: a PyTorch module has no such"
+    st.caption(plain(" ".join([f"{weights} matrices that attnkit knows of.", *missing])))

@@ -9,11 +9,12 @@ from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     Book,
+    BookQuery,
+    ask,
     is_phone_book,
     most_entries,
     read_book,
 )
-from attnkit.analysis.phone_book_question import BookQuery, ask
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
 from attnkit.foundation.language import tr, tr_n
@@ -47,14 +48,12 @@ def custom_phone_book_area(lab: Lab) -> None:
             seed = right.selectbox(
                 tr("Who answers"),
                 [None, *seeds],
-                format_func=_who_answers,
+                format_func=lambda seed: (
+                    tr("the majority of seeds") if seed is None else tr("seed {seed}", seed=seed)
+                ),
                 key=f"asked_seed_{seeds[0]}_{len(seeds)}",
             )
         _answers(lab, job, task, text, name, seed)
-
-
-def _who_answers(seed: int | None) -> str:
-    return tr("the majority of seeds") if seed is None else tr("seed {seed}", seed=seed)
 
 
 def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:

@@ -24,8 +24,8 @@ from attnkit.ui.server.visitor_address import is_on_this_machine
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.module_code import classes_in, read_code
-from attnkit.variants.module_facts import CONSTRUCTOR_SIZES
+from attnkit.variants.module import classes_in, read_code
+from attnkit.variants.module_layers import CONSTRUCTOR_SIZES
 
 _FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
 _SECTION = "own_attention"
@@ -188,7 +188,9 @@ def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> 
     with st.spinner(tr("Loading {name} …", name=plain(wanted))):
         try:
             variant = training_service().load_module(file, wanted)
-            problems = [] if variant in lab.chosen else _problems(lab, variant, replaced)
+            experiment, wrong = lab.preview(variant)
+            fits = variant in lab.chosen or (replaced is not None and experiment is not None)
+            problems = [] if fits else [problem.reason for problem in wrong]
         except ValueError as error:
             problems = [tr(message_of(error))]
     if problems:
@@ -204,14 +206,6 @@ def _show_failure(file: str, wanted: str, note: str = "") -> None:
     failed = st.session_state.get(_FAILED)
     if failed is not None and failed[:2] == (file, wanted):
         st.error(plain(f"{failed[2]} {note}".rstrip()), icon=":material/error:")
-
-
-def _problems(lab: Lab, variant: Variant, replaced: Variant | None) -> list[str]:
-    """Return why a variant cannot be a column at these settings."""
-    experiment, problems = lab.preview(variant)
-    if replaced is not None and experiment is not None:
-        return []
-    return [problem.reason for problem in problems]
 
 
 def take_loaded(lab: Lab) -> bool:

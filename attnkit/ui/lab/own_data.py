@@ -6,10 +6,13 @@ visitor's session until they are used, so that nothing that was typed is lost.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import csv
+import io
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from attnkit.analysis.direction import expectation, outcome
@@ -20,55 +23,217 @@ from attnkit.foundation.data_files import (
     SEPARATORS,
     TABLES,
     TEXT,
+    ending_for,
     ending_of,
 )
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
-from attnkit.tasks import OwnData, Table
-from attnkit.tasks.own_data import own_notes
-from attnkit.tasks.own_examples import EXAMPLES
-from attnkit.tasks.own_files import N_PREVIEWED, Choices, Opened
-from attnkit.tasks.own_text import FEWEST_CHARACTERS
-from attnkit.ui.lab.lab import Lab, setting_key
-from attnkit.ui.lab.own_data_draft import (
-    KINDS,
-    PASTE,
-    TYPE,
-    UPLOAD,
-    Draft,
-    draft_of_session,
-    in_words,
-    table_of,
-    text_of_table,
+from attnkit.tasks import OWN_TASKS, OwnData, Table
+from attnkit.tasks.own_data import own_notes, wrong_data
+from attnkit.tasks.own_files import (
+    ROLES,
+    Choices,
+    Opened,
+    Reading,
+    open_table,
+    read_data,
 )
+from attnkit.tasks.own_text import FEWEST_CHARACTERS, Text
+from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_change import use_data
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.widgets import bound
 
-LEARN = {
-    "in_context": mark(
-        "The answers stand in each example, with names mixed anew: shows what queries "
-        "and keys can match."
+_CAPITALS = """Argentina, Buenos Aires; Austria, Vienna; Brazil, Brasília; Canada, Ottawa;
+Chile, Santiago; China, Beijing; Cuba, Havana; Egypt, Cairo; Ethiopia, Addis Ababa;
+France, Paris; Greece, Athens; Iceland, Reykjavík; India, New Delhi; Indonesia, Jakarta;
+Iran, Tehran; Japan, Tokyo; Kenya, Nairobi; Mexico, Mexico City; Morocco, Rabat;
+Norway, Oslo; Peru, Lima; Poland, Warsaw; Senegal, Dakar; Turkey, Ankara"""
+
+_REPORTS = """Ada Cem, Ben Cem, Cem Ida, Dov Ida, Eva Dov, Fay Dov, Gil Eva, Hal Eva, Ida Zoe,
+Jo Cem, Kai Jo, Lea Jo, Max Kai, Nia Kai, Oli Lea, Pia Lea, Quin Max, Rio Nia, Sol Oli, Tom Pia,
+Uma Quin, Vic Rio, Wim Sol, Xia Tom"""
+
+
+EXAMPLES = {
+    mark("Countries and capitals"): "\n".join(
+        pair.strip().replace(", ", "\t") for pair in _CAPITALS.split(";")
     ),
-    "by_heart": mark(
-        "Each example is only a question: shows how many rows the weights can hold. A "
-        "held-out row can only be guessed."
+    mark("Who reports to whom"): "\n".join(
+        pair.strip().replace(" ", "\treports to\t") for pair in _REPORTS.split(",")
     ),
 }
-"""What each way to learn a table can show."""
+"""Tables by their titles, with tabs between the cells."""
 
-_WAYS_TO_LEARN = {"in_context": mark("In context"), "by_heart": mark("By heart")}
-"""Names of the ways to learn a table."""
+PASTE, TYPE, UPLOAD = mark("Paste"), mark("Type into a table"), mark("Upload a file")
+
+RECOGNISED = ""
+"""Kind of data that are looked at to find out their kind."""
+
+KINDS = {
+    RECOGNISED: mark("Found out from the data"),
+    "pairs": mark("Pairs: key, value"),
+    "relations": mark("Relations: who, relation, whom"),
+    "text": mark("A text"),
+}
+"""What data can be, with labels: the names of the tasks on them."""
+
+_EMPTY_ROWS = 8
+"""Number of rows of an empty table, the fewest that can be learnt."""
+
+_BROUGHT = ("way", "text", "choices")
+"""Fields of a draft that an example replaces."""
+
+_MOST_CELLS = 20
+"""Largest number of cells of a row in the table."""
+
+
+@dataclass
+class Draft:
+    """Data that the visitor brings, before they are used.
+
+    Attributes:
+        way: How they come in.
+        text: What was pasted or typed.
+        file: Ending and content of the file that was uploaded.
+        choices: How they are to be read.
+        base: Table that the editor began with, and how often it has begun.
+        is_open: Whether the visitor is asked for data.
+        is_requested: Whether they are to be used; see `use_requested_data`.
+        problem: Reason why they were not used; shown once.
+        replaced: What the visitor had brought before an example replaced it, as values by name;
+            empty if nothing was lost.
+    """
+
+    way: str = PASTE
+    text: str = ""
+    file: tuple[str, bytes] = ("", b"")
+    choices: Choices = field(default_factory=Choices)
+    base: tuple[pd.DataFrame | None, int] = (None, 0)
+    is_open: bool = False
+    is_requested: bool = False
+    problem: str = ""
+    replaced: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_example(self) -> bool:
+        """Whether the data are those of an example, and not the visitor's own."""
+        return self.way != UPLOAD and self.text in EXAMPLES.values()
+
+    def take_example(self, text: str) -> None:
+        """Replace the text by that of an example; what the visitor has brought can be restored."""
+        if self.source[1].strip() and not self.is_example:
+            self.replaced = {name: getattr(self, name) for name in _BROUGHT}
+        self.way, self.text, self.choices = PASTE, text, Choices()
+
+    def restore(self) -> None:
+        """Bring back what an example has replaced, and ask for data with it."""
+        for name, value in self.replaced.items():
+            setattr(self, name, value)
+        self.replaced, self.base, self.is_open = {}, (None, self.base[1] + 1), True
+
+    @property
+    def source(self) -> tuple[str, bytes]:
+        """Ending of a file that would hold the data, and its content."""
+        if self.way == UPLOAD:
+            return self.file
+        ending = ending_for(self.text)
+        if ending == TEXT and (self.choices.kind or len(self.text) < FEWEST_CHARACTERS):
+            ending = ".csv"  # so that a message says what is wrong with a table
+        return ending, self.text.encode("utf-8", "replace")
+
+    def opened(self) -> Opened | None:
+        """Return the table with the names of its columns; None if it is none."""
+        ending, content = self.source
+        is_too_large = len(content) > server_settings().max_data_bytes
+        if ending == TEXT or self.choices.kind == Text.name or is_too_large:
+            return None
+        try:
+            return open_table(content, ending, self.choices)
+        except BadDocument:
+            return None
+
+    def read(self, opened: Opened | None = None) -> Reading:
+        """Return the data as they are read.
+
+        Args:
+            opened: What `opened` has returned, if it was called.
+
+        Raises:
+            BadDocument: If they are neither a table nor a text, or if columns must be chosen.
+            InvalidExperiment: If they cannot be used, or not on this copy.
+        """
+        ending, content = self.source
+        most = server_settings().max_data_bytes
+        if len(content) > most:
+            got = tr("{n:,} bytes", n=len(content))
+            raise wrong_data(got, mark("at most {most:,} bytes on this copy", most=most))
+        if not content.strip():
+            raise wrong_data("", mark("a table or a text"))
+        return read_data(content, ending, self.choices, opened)
+
+
+def draft_of_session() -> Draft:
+    """Return the draft of the present session."""
+    draft: Draft = st.session_state.setdefault("own_data_draft", Draft())
+    return draft
+
+
+def table_of(draft: Draft) -> pd.DataFrame:
+    """Return the table that the editor begins with: what was pasted, if it is a table."""
+    opened = draft.opened()
+    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :_MOST_CELLS]
+    rows = cells.to_numpy().tolist()
+    n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
+    heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
+    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * _EMPTY_ROWS]
+    return pd.DataFrame(filled, columns=list(heading), dtype="string")
+
+
+def text_of_table(table: pd.DataFrame) -> str:
+    """Return a table as text, with tabs between its cells and without empty rows."""
+    rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in table.to_numpy()]
+    lines = [[" ".join(cell.split()) for cell in row] for row in rows if any(row)]
+    written = io.StringIO()
+    csv.writer(written, delimiter="\t", lineterminator="\n").writerows(lines)
+    return written.getvalue()
+
+
+def in_words(error: BadDocument | InvalidExperiment) -> str:
+    """Return a message about data that cannot be used."""
+    if isinstance(error, BadDocument):
+        return tr("Your data cannot be used: {reason}.", reason=str(error))
+    labels = {name: text for task in OWN_TASKS for name, text in labels_of(task).items()}
+    labels |= {"data": mark("Your data")}
+    return " ".join(problem.on_screen(labels) for problem in error.problems)
+
+
+LEARN = {
+    "in_context": (
+        mark("In context"),
+        mark(
+            "The answers stand in each example, with names mixed anew: shows what queries "
+            "and keys can match."
+        ),
+    ),
+    "by_heart": (
+        mark("By heart"),
+        mark(
+            "Each example is only a question: shows how many rows the weights can hold. A "
+            "held-out row can only be guessed."
+        ),
+    ),
+}
+"""Each way to learn a table: its name, and what it can show."""
 
 _PRIVATE = mark(
     "Your data are in this session only: they are neither stored nor logged, nobody else sees "
     "them unless you share a link that holds them, and they are gone when you reload the page."
 )
-
-_PLACEHOLDER = mark("France\tParis\nItaly\tRome\n…")
 
 
 def ask_for_data() -> None:
@@ -124,8 +289,12 @@ def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
 
 def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None) -> None:
     """Draw what is known of the data before and after training, and how they are learnt."""
+    if isinstance(task, Table):
+        title = tr("Your own table of {n:,} rows", n=task.data.count("\n") + 1)
+    else:
+        title = tr("Your own text of {n:,} characters", n=len(task.data))
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{_title(task)}**", width="content")
+        st.markdown(f"**{title}**", width="content")
         if "task" not in lab.hidden:
             st.button(
                 tr("Change the data"),
@@ -146,18 +315,11 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
         st.radio(
             tr("How it is learnt"),
             list(LEARN),
-            format_func=lambda name: tr(_WAYS_TO_LEARN[name]),
-            captions=list(map(tr, LEARN.values())),
+            format_func=lambda way: tr(LEARN[way][0]),
+            captions=[tr(shows) for _, shows in LEARN.values()],
             horizontal=True,
             key=setting_key("learn"),
         )
-
-
-def _title(task: OwnData) -> str:
-    """Return what the data are and how large."""
-    if isinstance(task, Table):
-        return tr("Your own table of {n:,} rows", n=task.data.count("\n") + 1)
-    return tr("Your own text of {n:,} characters", n=len(task.data))
 
 
 def _fields(lab: Lab, draft: Draft) -> None:
@@ -250,9 +412,11 @@ def _columns(draft: Draft, opened: Opened | None) -> None:
             )
         if opened.heading is not None:
             st.checkbox(tr("The first row names the columns"), **bind("heading", opened.heading))
-        leaves_out = choices.empty == "leave out"
+        leaves_out = choices.leave_out_empty
         if leaves_out or opened.n_empty(choices.columns):
-            st.checkbox(tr("Leave out rows with empty cells"), **bind("empty", leaves_out))
+            st.checkbox(
+                tr("Leave out rows with empty cells"), **bind("leave_out_empty", leaves_out)
+            )
     if draft.way == UPLOAD and draft.file[0] in DECODED:
         for name, label, known in (
             ("separator", tr("Cells are separated by"), SEPARATORS),
@@ -272,8 +436,6 @@ def _choose(draft: Draft, name: str, value: Any) -> None:
     """Say how data are read; a table to type into has a column for every part of them."""
     if name == "columns":
         value = tuple(value)
-    elif name == "empty":
-        value = "leave out" if value else "refuse"
     draft.choices = replace(draft.choices, **{name: value})
     if name == "kind":
         draft.base = (None, draft.base[1] + 1)
@@ -299,7 +461,7 @@ def _paste(draft: Draft) -> None:
         tr("Paste here, for example from a spreadsheet"),
         height=150,
         max_chars=2 * most,  # a text that is a little too long has a message and is not cut
-        placeholder=tr(_PLACEHOLDER),
+        placeholder=tr("France\tParis\nItaly\tRome\n…"),
         help=tr(
             "A row on each line, with tabs, semicolons or commas between its cells, or as JSON; "
             "or a text of at least {n:,} characters.",
@@ -358,7 +520,7 @@ def _reading(draft: Draft, opened: Opened | None) -> str:
         roles = reading.roles
         st.caption(plain(" ".join((reading.in_words(), *reading.guesses.values()))))
     if opened is not None and draft.way != TYPE:
-        rows = opened.cells.head(N_PREVIEWED).fillna("").astype(str)
+        rows = opened.cells.head(5).astype(str)
         titles = [f"{roles[name]}: {name}" if name in roles else name for name in rows.columns]
         st.table(rows.map(plain).set_axis([plain(title) for title in titles], axis=1))
     return message

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.recovery import Recovery, repeats, tied_variant, train_on
+from attnkit.analysis.recovery import (
+    NEAR,
+    Recovery,
+    curve_table,
+    percent_of,
+    recovery_of,
+    tied_variant,
+    train_on,
+)
+from attnkit.analysis.tying import ALPHAS, TyingResult
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.figures.heads import (
     TOLERATED_LOSS,
@@ -16,21 +28,43 @@ from attnkit.figures.heads import (
     heads_table,
     overall_finding,
 )
-from attnkit.figures.ties import TieOption, next_way, ways_csv, ways_of, ways_table
+from attnkit.figures.ties import (
+    TieOption,
+    mixture_label,
+    mixture_text,
+    next_way,
+    plot_mixtures,
+    plot_recovery,
+    repairs_table,
+    tying_csv,
+    tying_results,
+    ways_csv,
+    ways_of,
+    ways_table,
+)
 from attnkit.foundation.settings import InvalidExperiment, as_sentence
+from attnkit.foundation.tables import markdown_table
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.training.summary import percent
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import InspectedRun, choose, open_inspected_run, result_of
-from attnkit.ui.inside.tied_training import TiedTraining, open_tied_training, points, show_recovery
-from attnkit.ui.inside.tying import mixtures_area
+from attnkit.ui.inside.inspected_run import (
+    InspectedRun,
+    choose,
+    open_inspected_run,
+    remembered,
+    result_of,
+)
 from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
+from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.watched_job import live, moves, show_refusal, status_of
+from attnkit.ui.session import lab_link
+from attnkit.ui.watched_job import WatchedJob, live, moves, show_refusal, status_of
 from attnkit.ui.widgets import download
+from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 LOOK_SECONDS = 1.0
@@ -48,6 +82,70 @@ REPORTED = (
     "distillation bring it to 100% (notes in the repository of Kayyam et al. 2026, "
     "[arXiv 2606.04032](https://arxiv.org/abs/2606.04032))."
 )
+
+
+_NO_ANSWER = "tying_no_answer"
+"""Key in the session of the last text that came instead of a result, and its run and step."""
+
+
+@dataclass
+class TiedTraining(WatchedJob):
+    """Training of one visitor that ties matrices of a run and then continues.
+
+    Attributes:
+        lab: The visitor's Lab.
+        run: Experiment of the inspected run, with all its seeds.
+        labels: Label of the way to tie, by the variant that is tied during training.
+        ended: Results of the trainings that have ended, by the same variants.
+    """
+
+    lab: Lab
+    run: Experiment
+    labels: dict[Variant, str] = field(default_factory=dict)
+    ended: dict[Variant, Recovery] = field(default_factory=dict)
+
+    def begin(self, experiment: Experiment, label: str) -> None:
+        """Train an experiment; if it is finished or trains for somebody, show that job."""
+        self.labels[tied_variant(experiment)] = label
+        service = training_service()
+        existing = service.find(experiment, self.watcher)
+        if existing is not None and existing.id == self.job_id and not existing.over:
+            return
+        self.leave()
+        if existing is not None and existing.state != "paused":
+            self.watch(existing.id)
+        else:
+            self.submit(experiment)
+
+    def recovery(self, tied: Variant) -> Recovery | None:
+        """Return what has come of a variant that was tied here; None before it is tied."""
+        job = self.job
+        if job is not None and job.snapshot is not None:
+            shown = tied_variant(job.experiment)
+            found = recovery_of(job.snapshot)
+            if found is not None and job.over:
+                self.ended[shown] = found
+            if shown == tied:
+                return found
+        return self.ended.get(tied)
+
+    def leave(self) -> None:
+        """Take the job off the screen; it ends unless others or this visitor's Lab watch it."""
+        if self.job_id in (self.lab.job_id, self.lab.filmed_id):
+            self.job_id = None
+        super().leave()
+
+
+def open_tied_training(subject: InspectedRun) -> TiedTraining:
+    """Return this visitor's tied training; a new one if the inspected run has changed."""
+    lab, run = subject.lab, subject.run
+    operation: TiedTraining | None = st.session_state.get("operation")
+    if operation is None or operation.run != run or operation.lab is not lab:
+        if operation is not None:
+            operation.leave()
+        operation = st.session_state.operation = TiedTraining(lab, run)
+    operation.watcher = lab.watcher
+    return operation
 
 
 def draw() -> None:
@@ -236,12 +334,159 @@ def plan_text(operation: TiedTraining, plan: Experiment) -> str:
     tied_at = plan.tie_step(tied_variant(plan))
     seeds = "1 seed" if plan.n_seeds == 1 else f"{plan.n_seeds} seeds"
     constant = ""
-    if not repeats(operation.run, plan):
+    if operation.run.training.schedule != plan.training.schedule:
         constant = " The learning rate stays constant, because that of the run has fallen to zero."
     return (
         f"Can it recover? “Train on” repeats the training with {seeds}, ties it at step "
         f"{tied_at} and trains {plan.training.steps - tied_at} more steps, beside the same model "
         f"never tied.{constant}"
+    )
+
+
+def show_recovery(operation: TiedTraining) -> None:
+    """Draw the fall and the recovery of accuracy in the tied training."""
+    job = operation.job
+    if job is None:
+        return
+    label = operation.labels.get(tied_variant(job.experiment), "")
+    st.markdown(f"**{plain(label)}**. {status_of(job)}")
+    snapshot = job.snapshot
+    if snapshot is None:
+        return
+    recovery = recovery_of(snapshot)
+    finding = "Not tied yet: both are one and the same." if recovery is None else recovery.finding
+    components.live_figure(
+        plot_recovery(snapshot),
+        key="recovery",
+        alt=f"Accuracy on held-out examples over steps. {finding}",
+    )
+    with st.container(key="recovery_finding"):
+        st.markdown(plain(finding))
+    brackets = "; brackets: 95% interval" * (snapshot.experiment.n_seeds > 1)
+    st.caption(
+        "Accuracy on held-out examples, by training step. Back: within "
+        f"{points(NEAR)} of what it was{brackets}."
+    )
+    if len(operation.ended) > 1:
+        with st.container(key="trials"):
+            st.markdown(_trials_table(operation))
+    if job.over:
+        with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
+            lab_link("Open it in the Lab", snapshot.experiment.to_params())
+            file = f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv"
+            download("Curves as CSV", curve_table(snapshot), file, key="recovery_csv")
+
+
+def _trials_table(operation: TiedTraining) -> str:
+    """Return a Markdown table of the trainings that have ended, a row for each way to tie."""
+    rows = []
+    for tied, recovery in operation.ended.items():
+        accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
+        label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
+        rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
+    header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
+    return markdown_table(header, rows, "lrrrrr")
+
+
+def points(share: float) -> str:
+    """Return a difference of accuracies in percentage points."""
+    return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
+
+
+def mixtures_area(subject: InspectedRun) -> None:
+    """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the map.
+
+    The training process computes them once, when the run has ended; moving the slider only moves
+    the mark.
+    """
+    film = subject.ask_for_film()
+    if moves(film):
+        st.info("The mixtures appear when the training has ended.")
+        return
+    answer = _measured(subject, film)
+    forget = partial(st.session_state.pop, _NO_ANSWER, None)
+    inspected = result_of(subject, answer, "tying", forget)
+    if inspected is None:
+        return
+    results, refusals = tying_results(inspected)
+    if results:
+        show_tying(_pick(results), subject.experiment.task.name, results)
+    else:
+        st.markdown("None of these models can be tied in this way.")
+    for refusal in refusals:
+        st.caption(plain(f"{refusal}."))
+
+
+def _measured(subject: InspectedRun, film: Job | None) -> bytes | str | None:
+    """Return what the training process measures; see `InspectedRun.inspect_all_seeds`.
+
+    If it answers with a text, the text stays for this run and step, because every other drawing of
+    the page would begin the same long computation once more.
+    """
+    run = subject.lab.job
+    key = [(job.id, job.step) if job is not None else None for job in (run, film)]
+    known_key, text = st.session_state.get(_NO_ANSWER, (None, ""))
+    if known_key == key:
+        return str(text)
+    answer = subject.inspect_all_seeds(Inspection("tying"))
+    if isinstance(answer, str):
+        st.session_state[_NO_ANSWER] = (key, answer)
+    return answer
+
+
+def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
+    """Draw one variant's mixtures and map, with what they show in words."""
+    with st.container(key="tying_finding"):
+        st.markdown(f"**{plain(result.mixture_finding)}**")
+    if result.has_diverged:
+        return
+    curve, repairs = st.columns([3, 2], gap="medium")
+    with curve:
+        alpha = st.select_slider(
+            "α, the share of W_K in the mixture α W_K + (1 − α) W_V",
+            ALPHAS,
+            format_func=mixture_label,
+            **remembered("alpha", ALPHAS, 0.5, "tying_alpha"),
+        )
+        chosen = mixture_text(result, alpha)
+        components.picture(
+            plot_mixtures(result, alpha),
+            key="mixtures",
+            alt=f"Accuracy over α. {result.mixture_finding} {chosen}",
+        )
+        with st.container(key="tying_chosen"):
+            st.markdown(plain(chosen))
+    with repairs:
+        components.markup(repairs_table(result), key="repairs_table")
+        with st.container(key="repair_finding"):
+            st.markdown(plain(result.repair_finding))
+    st.caption(plain(_method(result)))
+    file = f"attnkit-{name}-surgery-mixtures.csv"
+    download("Accuracies as CSV", lambda: tying_csv(results), file, key="tying_csv")
+
+
+def _pick(results: list[TyingResult]) -> TyingResult:
+    """Let the visitor choose one of the variants, if there are several."""
+    if len(results) == 1:
+        return results[0]
+    variants = [result.variant for result in results]
+    chosen = choose("Trained model", variants, "tying_variant", title_of)
+    return results[variants.index(chosen)]
+
+
+def _method(result: TyingResult) -> str:
+    """Return how the accuracies were measured."""
+    first, *others = result.seeds
+    examples = f"{result.n_examples} held-out examples"
+    runs = f"Seed {first}, {examples}"
+    if others:
+        runs = f"Mean of {1 + len(others)} seeds, with 95% intervals, {examples} each"
+    best = "; best: not shown to be more than one point below the highest mean" * bool(others)
+    return (
+        f"{runs}, after step {result.step}{best}. The fitted map is the least-squares map from the "
+        "keys to the values of training examples, for each head by itself. It becomes part of W_O, "
+        "so it costs no parameters and no cache. CKA of keys and values: "
+        f"{result.mean_cka:.2f}."
     )
 
 
