@@ -135,7 +135,7 @@ class Relations(Table):
     @property
     def chance(self) -> float:
         if self.learn == "by_heart":
-            return self.rows.share_of_commonest
+            return self._chance_by_heart
         return chance_of_one_in(self.n_entries - 1, self.n_values)
 
     @property

@@ -88,9 +88,9 @@ class Pairs(Table):
 
     @property
     def chance(self) -> float:
-        of_commonest = self.rows.share_of_commonest
         if self.learn == "by_heart":
-            return of_commonest
+            return self._chance_by_heart
+        of_commonest = self.rows.share_of_commonest
         of_entry = 1 / self.n_entries + (1 - 1 / self.n_entries) * _index(self.data).share_of_entry
         return max(of_commonest, of_entry)
 

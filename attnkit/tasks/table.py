@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -131,13 +131,12 @@ class Table(OwnData):
     `Table(rows)` returns a task on pairs if the rows have two cells, and on relations if they have
     three. It is trained like any other task: `Experiment(task=Table(rows), sharing=…)`.
 
-    One row in eight, at least two rows where possible, is held out, by a hash of its content: no
-    example that is trained on holds it, and accuracy is measured on nothing else.
-
     With `learn="in_context"`, an example is a book of a few entries and their answers are in it.
     Training mixes the names anew in each book, so a model has to look the answer up: it shows what
-    queries and keys can match. With `learn="by_heart"`, an example is a question without a book:
-    it shows how many rows the weights can hold, and that a row that was held out cannot be known.
+    queries and keys can match. One row in eight, at least two rows where possible, is held out, by
+    a hash of its content: no example that is trained on holds it, and accuracy is measured on
+    nothing else. With `learn="by_heart"`, an example is a question without a book, all rows are
+    trained on and asked, and accuracy shows how many rows the weights hold.
 
     Args:
         rows: A list of tuples of two or three names, a dictionary key → value, a data frame, or
@@ -253,11 +252,6 @@ class Table(OwnData):
         return rows_of(self.data)
 
     @property
-    def corpus(self) -> bool:  # type: ignore[override]
-        """Whether examples are questions about a fixed set of rows."""
-        return self.learn == "by_heart"
-
-    @property
     @abstractmethod
     def vocabulary(self) -> str:
         """How many different names there are, for example "8 different keys and 3 values"."""
@@ -267,16 +261,24 @@ class Table(OwnData):
         """Sentences on how many rows there are and how they are split."""
         rows = self.rows
         n, n_held_out = len(rows.cells), int(rows.held_out.sum())
-        notes = [
-            tr("The table has {n:,} rows ({names}).", n=n, names=self.vocabulary),
-            tr_n(
-                "A hash of their content holds {n:,} row out: no training example has it, and "
-                "accuracy is measured on nothing else.",
-                "A hash of their content holds {n:,} rows out: no training example has them, and "
-                "accuracy is measured on nothing else.",
-                n_held_out,
-            ),
-        ]
+        notes = [tr("The table has {n:,} rows ({names}).", n=n, names=self.vocabulary)]
+        if self.learn == "by_heart":
+            notes.append(
+                tr(
+                    "By heart, all rows are trained on and asked: accuracy shows how much of the "
+                    "table the weights hold."
+                )
+            )
+        else:
+            notes.append(
+                tr_n(
+                    "A hash of their content holds {n:,} row out: no training example has it, and "
+                    "accuracy is measured on nothing else.",
+                    "A hash of their content holds {n:,} rows out: no training example has them, "
+                    "and accuracy is measured on nothing else.",
+                    n_held_out,
+                )
+            )
         if n_repeated := rows.n_given - n:
             notes.append(
                 tr_n(
@@ -298,14 +300,13 @@ class Table(OwnData):
                     example=example,
                 )
             )
-        if self.learn == "by_heart":
-            notes.append(
-                tr(
-                    "By heart, training accuracy shows how much of the table the weights hold; a "
-                    "row that is held out can only be guessed."
-                )
-            )
         return notes
+
+    @property
+    def _chance_by_heart(self) -> float:
+        """How often the commonest answer is right."""
+        answers = self.rows.numbers[:, -1]
+        return float(np.bincount(answers).max() / len(answers))
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
         import torch
@@ -314,7 +315,7 @@ class Table(OwnData):
         sizes = [most] * (n_examples // most) + [n_examples % most] * (n_examples % most > 0)
         make = self._held_out_books if held_out else self._books
         if self.learn == "by_heart":
-            make = partial(self._ask_rows, held_out=held_out)
+            make = self._ask_rows
         parts = [make(size, generator) for size in sizes]
         fields = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
         joined = {name: torch.cat(f) for name, f in fields.items() if f[0] is not None}
@@ -339,12 +340,11 @@ class Table(OwnData):
     def _held_out_books(self, n_examples: int, generator: torch.Generator) -> Examples:
         """Draw books of rows of the table that ask for held-out rows only."""
 
-    def _ask_rows(self, n_examples: int, generator: torch.Generator, held_out: bool) -> Examples:
+    def _ask_rows(self, n_examples: int, generator: torch.Generator) -> Examples:
         """Draw questions by heart: all cells of a row but the last, then a question mark."""
         import torch
 
-        side = torch.from_numpy(np.flatnonzero(self.rows.held_out == held_out))
-        index = side[torch.randint(len(side), (n_examples,), generator=generator)]
+        index = torch.randint(len(self.rows.cells), (n_examples,), generator=generator)
         rows = torch.from_numpy(self.rows.numbers)[index]
         asked = rows[:, -1:].clone()
         rows[:, -1] = 0

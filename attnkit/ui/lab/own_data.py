@@ -223,8 +223,8 @@ LEARN = {
     "by_heart": (
         mark("By heart"),
         mark(
-            "Each example is only a question: shows how many rows the weights can hold. A "
-            "held-out row can only be guessed."
+            "Each example is only a question about any row: shows how many rows the weights "
+            "can hold."
         ),
     ),
 }
