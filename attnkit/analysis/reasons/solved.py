@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+
 import numpy as np
 
 from attnkit.analysis.reasons.kinds import NEARLY
-from attnkit.analysis.reasons.run import Reason, Run
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.words import capitalised, listed
 from attnkit.training.summary import percent
@@ -59,39 +62,40 @@ _WITH_SEED = {
 """The same sentences about one seed, before what happened with another one."""
 
 
-def solved(runs: list[Run]) -> Reason | None:
-    """Return the sentence that every variant solves the task, or nearly does; None if not."""
+_OUTCOMES = {
+    True: mark("with seed {seed}, {variant} diverged"),
+    False: mark("with seed {seed}, {variant} has {accuracy} right"),
+}
+"""Clauses about the worst run of other seeds, by whether it diverged."""
+
+
+def solved(runs: Sequence[SimpleNamespace]) -> tuple[SimpleNamespace, str, str] | None:
+    """Return the sentence that every variant solves the task, or nearly does; None if not.
+
+    Returns:
+        The numbers of the run that it is about, its kind, and the sentence.
+    """
     lowest = min(run.accuracy for run in runs)
     is_solved = all(run.solves for run in runs)
     if not is_solved and not lowest >= NEARLY:
         return None
     key = {1: "one", 2: "both"}.get(len(runs), "all"), is_solved
-    values = {
-        "variant": capitalised(runs[0].title),
-        "n_variants": len(runs),
-        "accuracy": percent(lowest),
-    }
-    others = [other for run in runs for other in run.other_seeds()]
-    worst = min(others, key=lambda run: float(np.nan_to_num(run.accuracy)), default=runs[0])
-    if not worst.accuracy >= NEARLY:
-        sentence = tr(_WITH_SEED[key], seed=runs[0].seed, outcome=_outcome(worst), **values)
-        return worst.reason("other seeds", sentence)
-    plain = [run for run in runs if run.variant.is_partition]
-    fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.variant.sharing))
-    sharing = next((members for members in fewest.variant.sharing.classes if len(members) > 1), ())
-    if plain and sharing:
-        roles = listed(tr(_NOUNS[role]) for role in sharing)
-        return fewest.reason("solved", tr(_SHARING[key], roles=roles, **values))
-    return fewest.reason("solved", tr(_PLAIN[key], **values))
-
-
-def _outcome(run: Run) -> str:
-    """Return the clause about the worst run of other seeds."""
-    if np.isnan(run.accuracy):
-        return tr("with seed {seed}, {variant} diverged", seed=run.seed, variant=run.title)
-    return tr(
-        "with seed {seed}, {variant} has {accuracy} right",
-        seed=run.seed,
-        variant=run.title,
-        accuracy=percent(run.accuracy),
-    )
+    values = {"n_variants": len(runs), "accuracy": percent(lowest)}
+    values["variant"] = capitalised(runs[0].variant)
+    worst = min(runs, key=lambda run: float(np.nan_to_num(run.worst_accuracy)))
+    if not worst.worst_accuracy >= NEARLY:
+        outcome = tr(
+            _OUTCOMES[math.isnan(worst.worst_accuracy)],
+            seed=worst.worst_seed,
+            variant=worst.variant,
+            accuracy=percent(worst.worst_accuracy),
+        )
+        sentence = tr(_WITH_SEED[key], seed=runs[0].seed, outcome=outcome, **values)
+        return worst, "other seeds", sentence
+    plain = [run for run in runs if run.given.is_partition]
+    fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.sharing))
+    sharing = next((members for members in fewest.sharing.classes if len(members) > 1), ())
+    if not plain or not sharing:
+        return fewest, "solved", tr(_PLAIN[key], **values)
+    roles = listed(tr(_NOUNS[role]) for role in sharing)
+    return fewest, "solved", tr(_SHARING[key], roles=roles, **values)
