@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from attnkit.foundation.language import tr, tr_n
@@ -29,14 +30,42 @@ class Sentence(NamedTuple):
 
     def fill(self, numbers: Any, shown: Callable[[Any, str], Any] = getattr) -> str:
         """Return the sentence with numbers; `shown` returns the text of a number by its name."""
-        fields = {field for _, field, _, _ in Formatter().parse(self.text) if field}
+        fields = {
+            field.partition(".")[0] for _, field, _, _ in Formatter().parse(self.text) if field
+        }
         return tr(self.text, **{f: shown(numbers, self.names.get(f, f)) for f in fields})
+
+
+class Group(list[Any]):
+    """Variants that a sentence names: `{group}` is their names, `{group:is|are}` a verb.
+
+    Each member has a `name`.
+    """
+
+    def __format__(self, forms: str) -> str:
+        if forms:
+            return verb(self, *forms.split("|"))
+        return named([member.name for member in self])
 
 
 def said(rows: Iterable[Sentence], numbers: Any, shown: Callable[[Any, str], Any] = getattr) -> str:
     """Return the first sentence of a table that holds of some numbers; empty if none does."""
     row = next((row for row in rows if row.holds(numbers)), None)
     return "" if row is None else row.fill(numbers, shown)
+
+
+def said_in_english(rows: Mapping[str, Callable[[Any], Any]], numbers: SimpleNamespace) -> str:
+    """Return the first sentence that holds of some numbers, for pages that are in English only.
+
+    Args:
+        rows: Conditions by sentence; the sentences have names of numbers in braces.
+        numbers: The numbers.
+
+    Returns:
+        The sentence with numbers; empty if none holds.
+    """
+    text = next((text for text, holds in rows.items() if holds(numbers)), "")
+    return text.format_map(vars(numbers))
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

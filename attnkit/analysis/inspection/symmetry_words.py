@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from attnkit.analysis.inspection.result import Sentences
-from attnkit.foundation.words import all_of, capitalised, listed, named, verb
+from attnkit.foundation.words import Group, all_of, capitalised, listed, said_in_english
 from attnkit.training.summary import percent, percents, two_decimals, two_numbers
 
 ROUNDING = 1e-5
@@ -27,11 +28,8 @@ SOLVED = 0.99
 
 _SIGNS = {"=": "= the same", "≈": "≈ nearly the same", "≠": "≠ different"}
 
-_HELD_OUT = "of held-out questions"
-_APART = "the two directions apart"
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Direction:
     """Scores and attention of one variant at one frame, in both directions.
 
@@ -156,84 +154,82 @@ def _pair_names(header: Mapping[str, Any]) -> list[str]:
     return ["→".join(names), "→".join(names[::-1])]
 
 
+class _Directions(Group):
+    """States of several variants."""
+
+    @property
+    def right(self) -> str:
+        """Range of their accuracies; empty if none is known."""
+        return percents(state.accuracy for state in self)
+
+
 def conclude(states: Sequence[Direction], step: int, header: Mapping[str, Any]) -> str:
     """Return the conclusion about the states of all variants at a training step."""
-    if not header["square"]:
-        return (
-            "Queries and keys belong to different sequences here, so a score has no opposite "
-            "direction."
-        )
-    known = [state for state in states if state.sign]
-    if not known:
-        return "Training diverged, so there are no scores to compare."
-    pair = listed(_pair_names(header)) or "both directions"
-    tied = [state for state in known if state.tied]
-    if tied:
-        return _about_tied(tied, [state for state in known if not state.tied], pair, step)
-    return _about_free(known, pair, step)
+    known = _Directions(state for state in states if state.sign)
+    tied = _Directions(state for state in known if state.tied)
+    others = _Directions(state for state in known if not state.tied)
+    n_nearly = sum(state.sign == "≈" for state in known)
+    lost = _Directions(state for state in tied if state.lost)
+    numbers = SimpleNamespace(
+        square=header["square"],
+        step=step,
+        pair=listed(_pair_names(header)) or "both directions",
+        known=known,
+        all=capitalised(all_of([state.name for state in known])) if known else "",
+        tied=tied,
+        free=bool(tied and others and not lost),
+        others=others,
+        rest=others[0].name if len(others) == 1 else "The others",
+        lost=lost,
+        tell=_Directions(state for state in others if state.finds_direction),
+        same=_Directions(state for state in others if state.sign == "="),
+        mixed=0 < n_nearly < len(known),
+        how="nearly the same" if n_nearly else "differently",
+        differ=bool(tied and others) and all(state.sign == "≠" for state in others),
+        costless=all(state.accuracy >= SOLVED for state in tied),
+    )
+    return f"{said_in_english(_CONCLUSIONS, numbers)} {said_in_english(_BESIDE, numbers)}".rstrip()
 
 
-def _names(states: Sequence[Direction]) -> str:
-    return named([state.name for state in states])
+_CONCLUSIONS = {
+    "Queries and keys belong to different sequences here, so a score has no opposite "
+    "direction.": lambda n: not n.square,
+    "Training diverged, so there are no scores to compare.": lambda n: not n.known,
+    # Some variants must have symmetric scores.
+    "{tied} {tied:scores|score} {pair} the same, even before training.": lambda n: (
+        n.tied and n.step == 0
+    ),
+    "{tied} {tied:scores|score} {pair} the same and {tied:does|do} not tell the two directions "
+    "apart: {lost.right} of held-out questions right.": lambda n: n.lost and n.lost == n.tied,
+    "{tied} {tied:scores|score} {pair} the same. {lost} {lost:does|do} not tell the two directions "
+    "apart: {lost.right} of held-out questions right.": lambda n: n.lost,
+    "{tied} {tied:scores|score} {pair} the same, and that costs nothing here: {tied.right} of "
+    "held-out questions right.": lambda n: n.tied and n.costless,
+    "{tied} {tied:scores|score} {pair} the same, and {tied:it is|they are} right in {tied.right} "
+    "of held-out questions.": lambda n: n.tied,
+    # No variant must.
+    "{same} {same:scores|score} {pair} the same here, although nothing forces {same:it|them} to: "
+    "{same.right} of held-out questions right.": lambda n: n.same and n.step,
+    "{same} {same:scores|score} {pair} the same here, although nothing forces {same:it|them} "
+    "to.": lambda n: n.same,
+    "No variant here scores both directions exactly the same: {known.right} of held-out questions "
+    "right.": lambda n: n.mixed and n.step,
+    "No variant here scores both directions exactly the same.": lambda n: n.mixed,
+    "{all} {known:scores|score} {pair} {how}, even before training.": lambda n: n.step == 0,
+    "{all} {known:scores|score} {pair} {how}, and {known:tells|tell} the two directions apart: "
+    "{known.right} of held-out questions right.": lambda n: n.tell == n.known,
+    "{all} {known:scores|score} {pair} {how}. {tell} {tell:tells|tell} the two directions apart: "
+    "{tell.right} of held-out questions right.": lambda n: n.tell,
+    "{all} {known:scores|score} {pair} {how}, and {known:is|are} right in {known.right} of "
+    "held-out questions.": lambda n: True,
+}
+"""Conclusions about all variants."""
 
-
-def _accuracies(states: Sequence[Direction]) -> str:
-    return percents(state.accuracy for state in states)
-
-
-def _about_tied(
-    tied: Sequence[Direction], others: Sequence[Direction], pair: str, step: int
-) -> str:
-    """Return the sentence about variants whose scores must be symmetric, and the others."""
-    same = f"{_names(tied)} {verb(tied, 'scores', 'score')} {pair} the same"
-    rest = others[0].name if len(others) == 1 else "The others"
-    if step == 0:
-        differ = others and all(state.sign == "≠" for state in others)
-        more = f" {rest} {verb(others, 'scores', 'score')} them differently." if differ else ""
-        return f"{same}, even before training.{more}"
-    lost = [state for state in tied if state.lost]
-    if lost:
-        first = f"{same} and {verb(tied, 'does', 'do')} not tell {_APART}"
-        if len(lost) < len(tied):
-            first = f"{same}. {_names(lost)} {verb(lost, 'does', 'do')} not tell {_APART}"
-        tell = [state for state in others if state.finds_direction]
-        able = rest if len(tell) == len(others) else _names(tell)
-        more = f" {able} {verb(tell, 'does', 'do')}: {_accuracies(tell)} right." if tell else ""
-        return f"{first}: {_accuracies(lost)} {_HELD_OUT} right.{more}"
-    right = _accuracies(tied)
-    if not right:
-        return f"{same}."
-    if all(state.accuracy >= SOLVED for state in tied):
-        return f"{same}, and that costs nothing here: {right} {_HELD_OUT} right."
-    beside = _accuracies(others)
-    more = f" {rest} {verb(others, 'is', 'are')} right in {beside}." if beside else ""
-    return f"{same}, and {verb(tied, 'it is', 'they are')} right in {right} {_HELD_OUT}.{more}"
-
-
-def _about_free(states: Sequence[Direction], pair: str, step: int) -> str:
-    """Return the sentence about variants of which none must have symmetric scores."""
-    right = _accuracies(states)
-    same = [state for state in states if state.sign == "="]
-    if same:
-        more = f": {_accuracies(same)} {_HELD_OUT} right" if right and step else ""
-        force = f"although nothing forces {verb(same, 'it', 'them')} to"
-        return (
-            f"{_names(same)} {verb(same, 'scores', 'score')} {pair} the same here, {force}{more}."
-        )
-    n_nearly = sum(state.sign == "≈" for state in states)
-    if 0 < n_nearly < len(states):
-        more = f": {right} {_HELD_OUT} right" if right and step else ""
-        return f"No variant here scores both directions exactly the same{more}."
-    who = capitalised(all_of([state.name for state in states]))
-    how = "nearly the same" if n_nearly else "differently"
-    differ = f"{who} {verb(states, 'scores', 'score')} {pair} {how}"
-    if step == 0:
-        return f"{differ}, even before training."
-    tell = [state for state in states if state.finds_direction]
-    if len(tell) == len(states):
-        return f"{differ}, and {verb(states, 'tells', 'tell')} {_APART}: {right} {_HELD_OUT} right."
-    if tell:
-        success = f"{_names(tell)} {verb(tell, 'tells', 'tell')} {_APART}"
-        return f"{differ}. {success}: {_accuracies(tell)} {_HELD_OUT} right."
-    more = f", and {verb(states, 'is', 'are')} right in {right} {_HELD_OUT}" if right else ""
-    return f"{differ}{more}."
+_BESIDE = {
+    "{rest} {others:scores|score} them differently.": lambda n: n.differ and n.step == 0,
+    "": lambda n: n.step == 0,
+    "{rest} {tell:does|do}: {tell.right} right.": lambda n: n.lost and n.tell == n.others != [],
+    "{tell} {tell:does|do}: {tell.right} right.": lambda n: n.lost and n.tell,
+    "{rest} {others:is|are} right in {others.right}.": lambda n: n.free and not n.costless,
+}
+"""Sentences beside a conclusion on variants that must have symmetric scores, about the others."""
