@@ -7,12 +7,13 @@ there is nothing to compare.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from attnkit.analysis.inspection.result import Sentences
-from attnkit.foundation.words import capitalised, listed
+from attnkit.foundation.words import capitalised, listed, said_in_english
 from attnkit.training.summary import two_decimals
 
 TWIN = 0.999995
@@ -20,8 +21,6 @@ TWIN = 0.999995
 
 _SIDES = {-1: "less alike", 0: "as alike", 1: "more alike"}
 _MARKS = {-1: " ▼", 0: " =", 1: " ▲"}
-
-_WHERE = "where two of Q, K and V have matrices of their own,"
 
 
 def alikeness_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]) -> Sentences:
@@ -64,38 +63,39 @@ def conclude(
         untrained: Sides before training; None if they are not known.
         all_shared: Whether each pair is made by one matrix.
     """
-    counts = {side: int((sides == side).sum()) for side in _SIDES}
+    counts = {side: int((sides == side).sum()) for side in _SIDES if (sides == side).any()}
     n, most = sum(counts.values()), _most(sides)
-    if not n:
-        nothing = "Each pair here shares one matrix, so there is nothing to compare."
-        return nothing if all_shared else "Nothing can be compared here."
-    before = "" if step else "Before training, "
-    if most is None:
-        first, *others = [
-            (f"{counts[side]} {'are' if counts[side] > 1 else 'is'}", counts[side], text)
-            for side, text in _SIDES.items()
-            if counts[side]
-        ]
-        more = listed([f"{count} {text}" for _, count, text in others])
-        comparison = (
-            f"{first[0]} {first[2]} {_as_or_than(first[2])} random matrices make them, {more}."
-        )
-        return capitalised(f"{before}of {n} pairs with matrices of their own, {comparison}")
-    text = _SIDES[most] if counts[most] == n else f"mostly {_SIDES[most]}"
-    how = f"{text} {_as_or_than(text)} random matrices"
-    of_all = "" if counts[most] == n else f" ({counts[most]} of {n} pairs)"
-    changed = step and most and untrained is not None and _most(untrained) != most
-    end = (
-        f"training makes their vectors {how} do"
-        if changed
-        else f"their vectors are {how} make them"
+    side = next(iter(counts), 0) if most is None else most
+    n_side = counts.get(side, 0)
+    numbers = SimpleNamespace(
+        n=n,
+        all_shared=all_shared,
+        before="" if step else "before training, ",
+        most=most,
+        learnt=step and most and untrained is not None and _most(untrained) != most,
+        are=f"{n_side} are" if n_side > 1 else f"{n_side} is",
+        side=_SIDES[side],
+        than="than" if side else "as",
+        others=listed([f"{count} {_SIDES[k]}" for k, count in counts.items() if k != side]),
+        mostly="" if n_side == n else "mostly ",
+        of_all="" if n_side == n else f" ({n_side} of {n} pairs)",
     )
-    return capitalised(f"{before}{_WHERE} {end}{of_all}.")
+    return capitalised(said_in_english(_CONCLUSIONS, numbers))
 
 
-def _as_or_than(text: str) -> str:
-    """Return "as" or "than", whichever follows the text of a comparison."""
-    return "as" if text.endswith("as alike") else "than"
+_CONCLUSIONS = {
+    "Each pair here shares one matrix, so there is nothing to compare.": lambda n: (
+        not n.n and n.all_shared
+    ),
+    "Nothing can be compared here.": lambda n: not n.n,
+    "{before}of {n} pairs with matrices of their own, {are} {side} {than} random matrices make "
+    "them, {others}.": lambda n: n.most is None,
+    "{before}where two of Q, K and V have matrices of their own, training makes their vectors "
+    "{mostly}{side} {than} random matrices do{of_all}.": lambda n: n.learnt,
+    "{before}where two of Q, K and V have matrices of their own, their vectors are {mostly}{side} "
+    "{than} random matrices make them{of_all}.": lambda n: True,
+}
+"""Conclusions on how alike the vectors of different matrices are."""
 
 
 def _most(sides: np.ndarray) -> int | None:
