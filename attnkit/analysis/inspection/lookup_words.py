@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from attnkit.analysis.inspection.result import Sentences
-from attnkit.foundation.words import listed, named, verb
+from attnkit.foundation.words import Group, listed, said_in_english
 from attnkit.tasks import NOTHING
 from attnkit.training.summary import percent, percents
 
@@ -53,6 +54,11 @@ class Lookup:
         if min(self.right, self.mirrored) >= PART and self.right + self.mirrored >= HALF:
             return "two"
         return "right" if self.right >= HALF else "others"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the answer is right, in one word."""
+        return "right" if self.is_right else "wrong"
 
     def describe(self, columns: Sequence[str], titles: Sequence[str]) -> str:
         """Return attention and answer in words, with the entries that hold a wrong answer."""
@@ -164,7 +170,7 @@ def _clauses(found: Sequence[Lookup]) -> list[str]:
     )
     most = _MOST_WITHOUT_VERDICTS if found[0].is_right is None else _MOST_CLAUSES
     if len(groups) <= most:
-        return [f"{_names(group)} {_predicate(group)}" for group in groups]
+        return [_clause(group) for group in groups]
     if not found[0].answer:
         return ["the variants attend most to different entries"]
     if found[0].is_right is None:
@@ -172,50 +178,52 @@ def _clauses(found: Sequence[Lookup]) -> list[str]:
     return _verdicts(found)
 
 
-def _names(group: Sequence[Lookup]) -> str:
-    return named([one.name for one in group])
-
-
 def _verdicts(found: Sequence[Lookup]) -> list[str]:
     """Return one clause on the variants that answer right, and one on those that answer wrong."""
-    return [
-        f"{_names(group)} {verb(group, 'answers', 'answer')} {_verdict(group[0])}"
-        for group in _grouped(found, lambda one: one.is_right)
-    ]
+    groups = _grouped(found, lambda one: one.is_right)
+    return [f"{group} {group:answers|answer} {group[0].verdict}" for group in groups]
 
 
-def _verdict(one: Lookup) -> str:
-    return "right" if one.is_right else "wrong"
+def _clause(group: Group) -> str:
+    """Return a clause about variants with the same attention."""
+    first: Lookup = group[0]
+    numbers = SimpleNamespace(
+        group=group,
+        attends=first.attends,
+        right=percents(one.right for one in group),
+        largest=percents(one.weights.max() for one in group),
+        entry=first.entry,
+        answer=first.answer,
+        verdict="" if first.is_right is None else first.verdict,
+        verdicts=listed(_verdicts(group)),
+        agree=all(one.is_right == first.is_right for one in group),
+        expected=first.attends == "most" or (first.attends == "right") == first.is_right,
+    )
+    return f"{said_in_english(_ATTEND, numbers)}{said_in_english(_ANSWER, numbers)}"
 
 
-def _predicate(group: Sequence[Lookup]) -> str:
-    """Return the predicate of a sentence about variants with the same behaviour."""
-    first, shares = group[0], percents(one.right for one in group)
-    attend, answer = verb(group, "attends", "attend"), verb(group, "answers", "answer")
-    if first.attends == "right":
-        predicate = f"{attend} to the right entry ({shares})"
-    elif first.attends == "two":
-        divide, its = verb(group, "divides", "divide"), verb(group, "its", "their")
-        predicate = f"{divide} {its} attention ({shares} on the right entry)"
-    elif first.attends == "others":
-        predicate = f"{attend} mostly to other entries ({shares} on the right one)"
-    else:
-        predicate = (
-            f"{attend} most to {first.entry} ({percents(one.weights.max() for one in group)})"
-        )
-    if not first.answer:
-        return predicate
-    if first.is_right is None:
-        return f"{predicate} and {answer} {first.answer}"
-    if any(one.is_right != first.is_right for one in group):
-        return f"{predicate}; of these, {listed(_verdicts(group))}"
-    expected = first.attends == "most" or (first.attends == "right") == first.is_right
-    return f"{predicate} {'and' if expected else 'but'} {answer} {_verdict(first)}"
+_ATTEND = {
+    "{group} {group:attends|attend} to the right entry ({right})": lambda n: n.attends == "right",
+    "{group} {group:divides|divide} {group:its|their} attention ({right} on the right "
+    "entry)": lambda n: n.attends == "two",
+    "{group} {group:attends|attend} mostly to other entries ({right} on the right one)": lambda n: (
+        n.attends == "others"
+    ),
+    "{group} {group:attends|attend} most to {entry} ({largest})": lambda n: True,
+}
+_ANSWER = {
+    "": lambda n: not n.answer,
+    " and {group:answers|answer} {answer}": lambda n: not n.verdict,
+    "; of these, {verdicts}": lambda n: not n.agree,
+    " and {group:answers|answer} {verdict}": lambda n: n.expected,
+    " but {group:answers|answer} {verdict}": lambda n: True,
+}
+"""Clauses on the attention of several variants, and on their answers."""
 
 
-def _grouped(found: Sequence[Lookup], key: Callable[[Lookup], Hashable]) -> list[list[Lookup]]:
+def _grouped(found: Sequence[Lookup], key: Callable[[Lookup], Hashable]) -> list[Group]:
     """Return lookups in groups of one key, in the order in which the keys first come."""
-    groups: dict[Hashable, list[Lookup]] = {}
+    groups: dict[Hashable, Group] = {}
     for one in found:
-        groups.setdefault(key(one), []).append(one)
+        groups.setdefault(key(one), Group()).append(one)
     return list(groups.values())

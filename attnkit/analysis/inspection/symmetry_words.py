@@ -165,7 +165,7 @@ class _Directions(Group):
 
 def conclude(states: Sequence[Direction], step: int, header: Mapping[str, Any]) -> str:
     """Return the conclusion about the states of all variants at a training step."""
-    known = _Directions(state for state in states if state.sign)
+    known = _Directions(state for state in states if state.sign and np.isfinite(state.accuracy))
     tied = _Directions(state for state in known if state.tied)
     others = _Directions(state for state in known if not state.tied)
     n_nearly = sum(state.sign == "≈" for state in known)
