@@ -6,17 +6,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attnkit.analysis.inspection import lookup_words, similarity_words, symmetry_words
-from attnkit.analysis.inspection.lookup_words import lookup_sentences
-from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
-from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
+from attnkit.analysis.inspection import lookup, similarity, symmetry
+from attnkit.analysis.inspection.lookup import lookup_sentences
+from attnkit.analysis.inspection.similarity import alikeness_sentences, head_table
+from attnkit.analysis.inspection.symmetry import direction_sentences, table_columns
 from attnkit.foundation.words import said_in_english
 
 
 @pytest.fixture
 def unsaid(monkeypatch):
     """The sentences of the tables of all views that have not been said."""
-    modules = (lookup_words, similarity_words, symmetry_words)
+    modules = (lookup, similarity, symmetry)
     tables = [v for one in modules for v in vars(one).values() if isinstance(v, dict)]
     left = {text for table in tables for text, holds in table.items() if callable(holds)}
 
@@ -98,7 +98,7 @@ def test_sentences_on_direction_hold_of_every_variant_that_they_name(unsaid):
     assert "Eli (token 1)→Eli (token 10) and Eli (token 10)→Eli (token 1)" in twins
     text, rows, _ = direction(("B", *STATES[2]), pair=None)
     assert ("→" in text, rows[0]["both directions"]) == (False, "= the same")
-    assert not unsaid & {*symmetry_words._CONCLUSIONS, *symmetry_words._BESIDE}
+    assert not unsaid & {*symmetry._CONCLUSIONS, *symmetry._BESIDE}
 
 
 # Similarity: per frame, (CKA of weights, CKA of activations) of each variant's three pairs
@@ -146,7 +146,7 @@ def test_what_vectors_have_in_common_is_told_beside_random_matrices(unsaid):
             moved = clear and len(frames) == 2 and most not in (AS, before[0])
             assert ("training makes" in text) == bool(moved), text
     assert alikeness([[UNDEFINED] * 3])[0].startswith("Nothing can be compared")
-    assert not unsaid & {*similarity_words._CONCLUSIONS}
+    assert not unsaid & {*similarity._CONCLUSIONS}
     _, cells, (table, _) = alikeness([[ONE, UNDEFINED, (1, 0.7)]])  # why there is no number
     assert cells == [["same matrix", "no token has both", "0.70 ▲"]]
     assert table[0][0][0][3:] == ["0.00 =", "0.30 =", "–", "1.00", "1.00", "0.70 ▲"]
@@ -155,7 +155,7 @@ def test_what_vectors_have_in_common_is_told_beside_random_matrices(unsaid):
 # Attention: variants as (name, weights, class of the answer); the right entry is 1, its answer 4
 
 
-def lookup(*variants, step=600, **header):
+def looked_up(*variants, step=600, **header):
     """Return the conclusion about one frame, and what it finds in each variant."""
     titles = ["Zoe, 9", "Eli, 14", "Ada, 31"]
     layer = {"title": "Layer 1", "columns": ["Zoe", "Eli", "Ada"], "column_titles": titles}
@@ -183,7 +183,7 @@ def test_each_variant_is_said_to_answer_as_it_does(unsaid):
     drawn = [*product(product(weights, (3, 4)), repeat=3), *product(product(weights, (3, 4)))]
     for ones, known in product(drawn, ({}, {"target": -1, "reverse": -1})):
         variants = [(letter, *one) for letter, one in zip("ABC", ones, strict=False)]
-        text, _ = lookup(*variants, **known)
+        text, _ = looked_up(*variants, **known)
         told = {}
         for clause in text[text.index("): ") + 3 : -1].split("; "):
             whole = re.findall(f"^{NAMES} (?:attend|divide).* answers? (right|wrong)$", clause)
@@ -197,23 +197,23 @@ def test_each_variant_is_said_to_answer_as_it_does(unsaid):
         ([0.9, 0.1, 0], 4, r"other entries \(10% .*\) but answers right"),
         ([0.4, 0.35, 0.25], 3, r"divides its attention \(35% .*\) and answers wrong"),
     ):
-        assert re.search(told, lookup(("QKV", one, answer))[0])
+        assert re.search(told, looked_up(("QKV", one, answer))[0])
     without = {"target": -1, "reverse": -1, "right": -1}
     first, second = [0.7, 0.2, 0.1], [0.2, 0.7, 0.1]
     for asked, told in ({}, "(70%) and answers 31."), ({"is_asked": False}, "(70%)."):
-        assert lookup(("QKV", first, 3), **asked, **without)[0].endswith(f"Zoe, 9 {told}")
+        assert looked_up(("QKV", first, 3), **asked, **without)[0].endswith(f"Zoe, 9 {told}")
     quoted = [("QKV", first, 3), ("Q=K", first, 4), ("K=V", second, 3), ("Q=V", second, 4)]
-    assert lookup(*quoted, **without)[0].endswith("answer differently.")
-    assert not unsaid & {*lookup_words._ATTEND, *lookup_words._ANSWER}
+    assert looked_up(*quoted, **without)[0].endswith("answer differently.")
+    assert not unsaid & {*lookup._ATTEND, *lookup._ANSWER}
 
 
 def test_a_finding_says_who_holds_a_wrong_answer_and_which_variant_lacks_the_head():
     """A conclusion leaves out variants that lack the head."""
-    _, findings = lookup(("QKV", [0.2, 0.8, 0], 3))
+    _, findings = looked_up(("QKV", [0.2, 0.8, 0], 3))
     numbers = ["80%", "0%", "31 ✗", "75%", "31", "Ada", "0%"]
     assert re.findall(r"\d+%|31 ✗|31|Ada", findings[0]) == numbers
-    assert lookup(("QKV", None, 0))[0].startswith("No variant")
-    text, findings = lookup(("QKV", [0, 1, 0], 4), ("Q=K", None, 0), step=0)
+    assert looked_up(("QKV", None, 0))[0].startswith("No variant")
+    text, findings = looked_up(("QKV", [0, 1, 0], 4), ("Q=K", None, 0), step=0)
     assert re.match(r"Before training, .*“Zoe: Eli” \(seed 3, Layer 1\): ", text)
     assert "Q=K" not in text
     assert findings[1] == "It has 1 head only."

@@ -19,10 +19,10 @@ from attnkit.analysis.reasons.kinds import (
     PAGES,
     VARIED,
     shown,
+    solved,
     symmetric,
 )
 from attnkit.analysis.reasons.numbers import marked_pair, named_query, numbers_of
-from attnkit.analysis.reasons.solved import solved
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import tr
 from attnkit.foundation.words import Sentence, said
