@@ -10,7 +10,7 @@ from attnkit.analysis.inspection import lookup, similarity, symmetry
 from attnkit.analysis.inspection.lookup import lookup_sentences
 from attnkit.analysis.inspection.similarity import alikeness_sentences, head_table
 from attnkit.analysis.inspection.symmetry import direction_sentences, table_columns
-from attnkit.foundation.words import said_in_english
+from attnkit.foundation.words import said
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def unsaid(monkeypatch):
     tables = [v for one in modules for v in vars(one).values() if isinstance(v, dict)]
     left = {text for table in tables for text, holds in table.items() if callable(holds)}
 
-    def said(rows, numbers):
+    def counted(rows, numbers):
         left.discard(next((text for text, holds in rows.items() if holds(numbers)), ""))
-        return said_in_english(rows, numbers)
+        return said(rows, numbers)
 
     for module in modules:
-        monkeypatch.setattr(module, "said_in_english", said)
+        monkeypatch.setattr(module, "said", counted)
     return left
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from attnkit.foundation.language import tr, tr_n
@@ -48,24 +47,22 @@ class Group(list[Any]):
         return named([member.name for member in self])
 
 
-def said(rows: Iterable[Sentence], numbers: Any, shown: Callable[[Any, str], Any] = getattr) -> str:
-    """Return the first sentence of a table that holds of some numbers; empty if none does."""
-    row = next((row for row in rows if row.holds(numbers)), None)
-    return "" if row is None else row.fill(numbers, shown)
-
-
-def said_in_english(rows: Mapping[str, Callable[[Any], Any]], numbers: SimpleNamespace) -> str:
-    """Return the first sentence that holds of some numbers, for pages that are in English only.
+def said(
+    rows: Iterable[Sentence] | Mapping[str, Callable[[Any], Any]],
+    numbers: Any,
+    shown: Callable[[Any, str], Any] = getattr,
+) -> str:
+    """Return the first sentence of a table that holds of some numbers; empty if none does.
 
     Args:
-        rows: Conditions by sentence; the sentences have names of numbers in braces.
-        numbers: The numbers.
-
-    Returns:
-        The sentence with numbers; empty if none holds.
+        rows: The table; or conditions by sentence, for pages that are in English only.
+        numbers: What the conditions read.
+        shown: Returns what a sentence shows for a number by its name.
     """
-    text = next((text for text, holds in rows.items() if holds(numbers)), "")
-    return text.format_map(vars(numbers))
+    if isinstance(rows, Mapping):
+        rows = [Sentence(text, holds) for text, holds in rows.items()]
+    row = next((row for row in rows if row.holds(numbers)), None)
+    return "" if row is None else row.fill(numbers, shown)
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
