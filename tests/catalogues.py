@@ -24,7 +24,7 @@ from attnkit.foundation.language import ENGLISH, LANGUAGES, Message
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "attnkit" / "foundation" / "catalogues"
-KEYWORDS = {"tr": None, "mark": None, "tr_n": (1, 2), "trN": (1, 2)}
+KEYWORDS = {"tr": None, "mark": None, "Sentence": None, "tr_n": (1, 2), "trN": (1, 2)}
 
 
 def texts_of_claim(file, *_, **__):

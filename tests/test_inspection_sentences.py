@@ -1,16 +1,33 @@
-"""The sentences that views of films conclude with, in every situation that a film can be in."""
+"""The sentences that views of films conclude with: each is said of some film, and holds there."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from searching import briefly
 
-from attnkit.analysis.inspection.lookup_words import lookup_sentences
-from attnkit.analysis.inspection.similarity_words import alikeness_sentences, head_table
-from attnkit.analysis.inspection.symmetry_words import direction_sentences, table_columns
+from attnkit.analysis.inspection import lookup, similarity, symmetry
+from attnkit.analysis.inspection.lookup import lookup_sentences
+from attnkit.analysis.inspection.similarity import alikeness_sentences, head_table
+from attnkit.analysis.inspection.symmetry import direction_sentences, table_columns
+from attnkit.foundation.words import said
+
+
+@pytest.fixture
+def unsaid(monkeypatch):
+    """The sentences of the tables of all views that have not been said."""
+    modules = (lookup, similarity, symmetry)
+    tables = [v for one in modules for v in vars(one).values() if isinstance(v, dict)]
+    left = {text for table in tables for text, holds in table.items() if callable(holds)}
+
+    def counted(rows, numbers):
+        left.discard(next((text for text, holds in rows.items() if holds(numbers)), ""))
+        return said(rows, numbers)
+
+    for module in modules:
+        monkeypatch.setattr(module, "said", counted)
+    return left
+
 
 # Asymmetry: variants as (name, must, error, right, mirrored, accuracy, scores there and back)
 
@@ -30,54 +47,58 @@ def direction(*variants, step=600, **header):
     return told["conclusion"][0], rows, told["breakers"][0]
 
 
-def test_sentences_on_direction_name_what_holds_for_each_variant():
+APART, ALIKE, NEAR = (1.36, 0.5), (1.36, 1.36), (1.36, 1.3627)
+STATES = [
+    (False, 0.4, 0.8, 0.1, 0.98, APART),  # tells the directions apart
+    (False, 0.3, 0.1, 0.1, 0.2, APART),
+    (True, 0, 0.4, 0.4, 0.5, ALIKE),  # loses the direction
+    (True, 0, 0.4, 0.4, 0.52, ALIKE),
+    (True, 0, 0.4, 0.4, 0.995, ALIKE),
+    (True, 0, 0.5, 0.2, 0.8, ALIKE),
+    (False, 1e-3, 0.4, 0.38, 0.5, NEAR),
+    (False, 0.99e-5, 0.4, 0.4, 0.6, ALIKE),
+    (False, 1.01e-5, 0.4, 0.4, 0.6, NEAR),
+    (False, *[np.nan] * 4, ALIKE),  # diverged
+]
+NAMES = "((?:[A-C](?:, | and )?)+)"
+
+
+def test_sentences_on_direction_hold_of_every_variant_that_they_name(unsaid):
     """Scores that are called the same are the same; every percentage is of a named variant."""
-    apart, alike, near = (1.36, 0.5), (1.36, 1.36), (1.36, 1.3627)
-    tells, torn = ("A", False, 0.4, 0.8, 0.1, 0.98, apart), ("E", False, 0.3, 0.1, 0.1, 0.2, apart)
-    tied, close = ("B", True, 0, 0.4, 0.4, 0.5, alike), ("C", False, 1e-3, 0.4, 0.38, 0.5, near)
-    known = "Zoe→Eli and Eli→Zoe"
-    for variants, told in (
-        ([tells], f"^A scores {known} differently, .* 98%"),
-        ([tells, torn], f"^Both variants score {known} differently"),
-        ([tied], f"^B scores {known} the same and does not tell .* 50% [^.]*right[.]$"),
-        ([tied, (*tied[:5], 0.52, alike)], "^B and B score .* do not tell .* 50 to 52%"),
-        ([tied, tells, torn], "^B scores .* not tell .*: 50% .* A does: 98%"),
-        ([tied, torn], f"^B scores {known} the same .*: 50% [^.]*right[.]$"),
-        ([close], f"^C scores {known} nearly the same, .* 50%"),
-        ([(*close[:2], 0.21, *close[3:])], f"^C scores {known} differently"),
-        ([close, tells], "^No variant .* exactly the same: 50 to 98%"),
-        ([("D", False, 0.99e-5, *tied[3:])], f"^D scores {known} the same .*nothing forces"),
-        ([("D", False, 1.01e-5, *tied[3:])], f"^D scores {known} nearly the same"),
-    ):
-        text, rows, breakers = direction(*variants)
-        assert re.search(told, text), text
-        for row, one, breaker in zip(rows, variants, breakers, strict=True):
-            _, _, error, *_, (_, back) = one
-            sign, second = row["score Eli→Zoe"].split()
-            assert (sign == "=") == (error < 1e-5)
-            assert float(second) == pytest.approx(back, abs=1e-3)
-            assert breaker.startswith("Nothing breaks" if sign == "=" else "Farthest apart: ")
-            assert ("25%" in breaker) == (sign != "=")  # the share that all examples have
-
-
-def test_nothing_is_said_of_what_is_right_before_training_or_without_a_direction():
-    """The same holds for trainings that diverged; twins are told apart in words."""
-    scored = (1.36, 1.36)
-    both = [("A", False, 0.4, 0.12, 0.13, 0.03, scored), ("B", True, 0, 0.4, 0.4, 0.04, scored)]
-    for some in (both, both[:1], both[1:]):
-        assert "%" not in direction(*some, step=0)[0]
-    text, rows, _ = direction(*both, square=False)
-    assert not re.search("%|same", text)
-    assert (len(rows[0]), "accuracy" in rows[0]) == (3, True)
-    text, _, (apart,) = direction(("QKV", False, *[np.nan] * 4, scored))
-    assert "diverged" in text
-    assert "diverged" in apart
-    lost = ("Q=K", True, 0, 0.47, 0.46, 0.5, scored)
-    text = direction(lost, labels=["Eli", "Eli"], positions=[0, 9])[0]
-    assert "Eli (token 1)→Eli (token 10) and Eli (token 10)→Eli (token 1)" in text
-    text, rows, _ = direction(lost, pair=None)
-    assert "→" not in text
-    assert rows[0]["both directions"] == "= the same"
+    drawn = [*product(STATES, repeat=1), *product(STATES, repeat=2)]
+    drawn += [(*pair, third) for pair in product(STATES[:3], repeat=2) for third in STATES[:7]]
+    for states, step in product(drawn, (0, 600)):
+        variants = [(name, *state) for name, state in zip("ABC", states, strict=False)]
+        text, rows, breakers = direction(*variants, step=step)
+        known = {one[0]: one for one in variants if np.isfinite(one[2])}
+        holds = {
+            f"{NAMES} scores? Zoe→Eli and Eli→Zoe the same": lambda one: one[2] < 1e-5,
+            f"{NAMES} (?:does|do) not tell": lambda one: one[1] and one[5] < 0.7,
+            f"{NAMES} tells? the two": lambda one: one[3] > 2 * one[4],
+            f"{NAMES} scores? Zoe→Eli and Eli→Zoe differently": lambda one: one[2] > 0.1,
+        }
+        for pattern, claim in holds.items():
+            for names in re.findall(pattern, text):
+                assert all(claim(known[name]) for name in re.findall("[A-C]", names)), text
+        shown = {f"{min(one[5], 0.99):.0%}" for one in known.values()}
+        assert {f"{number}%" for number in re.findall(r"(\d+)(?:%| to)", text)} <= shown, text
+        assert not re.search("%" if step == 0 else "before training", text)
+        assert ("diverged" in text) == (not known)
+        for row, (_, _, error, *_, (_, back)), breaker in zip(
+            rows, variants, breakers, strict=True
+        ):
+            if not np.isnan(error):
+                sign, second = row["score Eli→Zoe"].split()
+                assert (sign == "=") == (error < 1e-5)
+                assert float(second) == pytest.approx(back, abs=1e-3)
+                assert ("Nothing breaks" in breaker, "25%" in breaker) == (sign == "=", sign != "=")
+    text, rows, _ = direction(("A", *STATES[0]), square=False)
+    assert (re.search("%|same", text), "accuracy" in rows[0]) == (None, True)
+    twins = direction(("B", *STATES[2]), labels=["Eli", "Eli"], positions=[0, 9])[0]
+    assert "Eli (token 1)→Eli (token 10) and Eli (token 10)→Eli (token 1)" in twins
+    text, rows, _ = direction(("B", *STATES[2]), pair=None)
+    assert ("→" in text, rows[0]["both directions"]) == (False, "= the same")
+    assert not unsaid & {*symmetry._CONCLUSIONS, *symmetry._BESIDE}
 
 
 # Similarity: per frame, (CKA of weights, CKA of activations) of each variant's three pairs
@@ -106,20 +127,26 @@ def alikeness(*frames):
     return told["conclusion"][-1], told["alike"][-1], head_table(header, tables)
 
 
-def test_what_vectors_have_in_common_is_told_beside_random_matrices():
+def test_what_vectors_have_in_common_is_told_beside_random_matrices(unsaid):
     """Training is said to change only what it has changed; most pairs are told from all."""
-    for frames, told, untold in (
-        ([[AS] * 6], ["Before training", "as alike as random"], ["training makes", "of 6"]),
-        ([[AS] * 6, [MORE] * 6], ["training makes", "more alike than random"], ["mostly"]),
-        ([[LESS] * 6, [LESS] * 6], ["less alike than random"], ["training makes", "Before"]),
-        ([[AS] * 6, [MORE] * 4 + [AS] * 2], ["mostly more alike", "(4 of 6 pairs)"], ["less"]),
-        ([[MORE, AS, LESS] * 2], ["f 6 pairs", " 2 are less alike than random"], ["mostly"]),
-        ([[ONE] * 6], ["one matrix"], ["random"]),
-        ([[AS, AS, AS, ONE, UNDEFINED, ONE]], ["as alike as random"], ["one matrix", "of 3"]),
-    ):
-        text, _, _ = alikeness(*([pairs[:3], pairs[3:]] for pairs in frames))
-        assert all(one in text for one in told), text
-        assert not any(one in text for one in untold), text
+    kinds = {LESS: "less alike than", AS: "as alike as", MORE: "more alike than"}
+    for before, pairs in product(product(kinds, repeat=1), product([*kinds, ONE], repeat=3)):
+        compared = [pair for pair in pairs if pair is not ONE]
+        most = max(kinds, key=compared.count)
+        n, n_most = len(compared), compared.count(most)
+        for frames in ([[pairs]], [[before * 3], [pairs]]):
+            text, _, _ = alikeness(*frames)
+            assert ("Before training" in text) == (len(frames) == 1 and n > 0)
+            assert ("one matrix" in text) == (not n)
+            clear = n and 3 * n_most >= 2 * n
+            assert not clear or f"{kinds[most]} random" in text
+            assert ("mostly" in text, f"({n_most} of {n} pairs)" in text) == (
+                clear and n_most < n,
+            ) * 2
+            moved = clear and len(frames) == 2 and most not in (AS, before[0])
+            assert ("training makes" in text) == bool(moved), text
+    assert alikeness([[UNDEFINED] * 3])[0].startswith("Nothing can be compared")
+    assert not unsaid & {*similarity._CONCLUSIONS}
     _, cells, (table, _) = alikeness([[ONE, UNDEFINED, (1, 0.7)]])  # why there is no number
     assert cells == [["same matrix", "no token has both", "0.70 ▲"]]
     assert table[0][0][0][3:] == ["0.00 =", "0.30 =", "–", "1.00", "1.00", "0.70 ▲"]
@@ -128,7 +155,7 @@ def test_what_vectors_have_in_common_is_told_beside_random_matrices():
 # Attention: variants as (name, weights, class of the answer); the right entry is 1, its answer 4
 
 
-def lookup(*variants, step=600, **header):
+def looked_up(*variants, step=600, **header):
     """Return the conclusion about one frame, and what it finds in each variant."""
     titles = ["Zoe, 9", "Eli, 14", "Ada, 31"]
     layer = {"title": "Layer 1", "columns": ["Zoe", "Eli", "Ada"], "column_titles": titles}
@@ -150,50 +177,43 @@ def lookup(*variants, step=600, **header):
     return told["conclusion"][0], told["finding"][0]
 
 
-CUTS = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted)
-WEIGHTS = CUTS.map(lambda cuts: [cuts[0], cuts[1] - cuts[0], 1 - cuts[1]])
-WEIGHTS |= st.sampled_from([[0, 0.98, 0.02], [0.1, 0.44, 0.46]])
-
-
-@given(st.lists(st.tuples(WEIGHTS, st.sampled_from([3, 4])), min_size=1, max_size=6), st.booleans())
-@briefly(300)
-def test_each_variant_is_said_to_answer_as_it_does(drawn, is_known):
-    """An answer is right or wrong, whatever the other variants answer."""
-    variants = [(letter, *one) for letter, one in zip("ABCDEF", drawn, strict=False)]
-    text, _ = lookup(*variants, **({} if is_known else {"target": -1, "reverse": -1}))
-    names, told = "((?:[A-F](?:, | and )?)+)", {}
-    for clause in text[text.index("): ") + 3 : -1].split("; "):
-        whole = re.findall(f"^{names} (?:attend|divide).* answers? (right|wrong)$", clause)
-        for who, verdict in whole or re.findall(f"{names} answers? (right|wrong)", clause):
-            letters = re.findall("[A-F]", who)
-            assert not told.keys() & letters, text
-            told |= dict.fromkeys(letters, verdict)
-    right = {letter: answer == 4 for letter, _, answer in variants}
-    assert all((verdict == "right") == right[letter] for letter, verdict in told.items()), text
-    assert re.search(r"\d variants", text) or len(told) == len(variants)
-    for count, verdict in re.findall(r"(\d) variants answer (right|wrong)", text):
-        assert sum(one == (verdict == "right") for one in right.values()) >= int(count)
-
-
-def test_answers_are_told_beside_the_attention():
-    """A "but" stands where they do not follow; the finding says who holds a wrong answer."""
-    for weights, answer, told in (
+def test_each_variant_is_said_to_answer_as_it_does(unsaid):
+    """An answer is right or wrong, whatever the other variants answer; a "but" is a surprise."""
+    weights = [[0, 0.98, 0.02], [0.1, 0.44, 0.46], [0.9, 0.1, 0], [0.6, 0.3, 0.1]]
+    drawn = [*product(product(weights, (3, 4)), repeat=3), *product(product(weights, (3, 4)))]
+    for ones, known in product(drawn, ({}, {"target": -1, "reverse": -1})):
+        variants = [(letter, *one) for letter, one in zip("ABC", ones, strict=False)]
+        text, _ = looked_up(*variants, **known)
+        told = {}
+        for clause in text[text.index("): ") + 3 : -1].split("; "):
+            whole = re.findall(f"^{NAMES} (?:attend|divide).* answers? (right|wrong)$", clause)
+            for who, verdict in whole or re.findall(f"{NAMES} answers? (right|wrong)", clause):
+                letters = re.findall("[A-C]", who)
+                assert not told.keys() & letters, text
+                told |= dict.fromkeys(letters, verdict)
+        assert told == {name: "right" if answer == 4 else "wrong" for name, _, answer in variants}
+    for one, answer, told in (
         ([0.2, 0.8, 0], 3, r"right entry \(80%\) but answers wrong"),
         ([0.9, 0.1, 0], 4, r"other entries \(10% .*\) but answers right"),
         ([0.4, 0.35, 0.25], 3, r"divides its attention \(35% .*\) and answers wrong"),
     ):
-        assert re.search(told, lookup(("QKV", weights, answer))[0])
-    _, findings = lookup(("QKV", [0.2, 0.8, 0], 3))
-    numbers = ["80%", "0%", "31 ✗", "75%", "31", "Ada", "0%"]
-    assert re.findall(r"\d+%|31 ✗|31|Ada", findings[0]) == numbers
+        assert re.search(told, looked_up(("QKV", one, answer))[0])
     without = {"target": -1, "reverse": -1, "right": -1}
     first, second = [0.7, 0.2, 0.1], [0.2, 0.7, 0.1]
     for asked, told in ({}, "(70%) and answers 31."), ({"is_asked": False}, "(70%)."):
-        assert lookup(("QKV", first, 3), **asked, **without)[0].endswith(f"Zoe, 9 {told}")
+        assert looked_up(("QKV", first, 3), **asked, **without)[0].endswith(f"Zoe, 9 {told}")
     quoted = [("QKV", first, 3), ("Q=K", first, 4), ("K=V", second, 3), ("Q=V", second, 4)]
-    assert lookup(*quoted, **without)[0].endswith("answer differently.")
-    assert lookup(("QKV", None, 0))[0].startswith("No variant")
-    text, findings = lookup(("QKV", [0, 1, 0], 4), ("Q=K", None, 0), step=0)
+    assert looked_up(*quoted, **without)[0].endswith("answer differently.")
+    assert not unsaid & {*lookup._ATTEND, *lookup._ANSWER}
+
+
+def test_a_finding_says_who_holds_a_wrong_answer_and_which_variant_lacks_the_head():
+    """A conclusion leaves out variants that lack the head."""
+    _, findings = looked_up(("QKV", [0.2, 0.8, 0], 3))
+    numbers = ["80%", "0%", "31 ✗", "75%", "31", "Ada", "0%"]
+    assert re.findall(r"\d+%|31 ✗|31|Ada", findings[0]) == numbers
+    assert looked_up(("QKV", None, 0))[0].startswith("No variant")
+    text, findings = looked_up(("QKV", [0, 1, 0], 4), ("Q=K", None, 0), step=0)
     assert re.match(r"Before training, .*“Zoe: Eli” \(seed 3, Layer 1\): ", text)
     assert "Q=K" not in text
     assert findings[1] == "It has 1 head only."

@@ -39,7 +39,7 @@ from attnkit.variants.catalogue import search
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
 
-CALLS = {"tr": 1, "tr_n": 2, "mark": 1}
+CALLS = {"tr": 1, "tr_n": 2, "mark": 1, "Sentence": 1}
 """Arguments that are messages, by the name of the function."""
 
 

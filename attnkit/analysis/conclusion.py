@@ -25,39 +25,98 @@ from attnkit.variants.catalogue import title_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_NEEDS_MOST = {
+_NEEDS: dict[tuple[bool, bool], dict[str, str]] = {
     # Translators: {interval} is for example "95% interval 1.9 to 2.2".
-    "d_head": mark(
-        "{variant} needs the widest heads: about {times} times as wide as {base} ({interval})"
+    (True, True): {
+        "d_head": mark(
+            "{variant} needs the widest heads: about {times} times as wide as {base} ({interval})"
+        ),
+        "d_model": mark(
+            "{variant} needs the widest models: about {times} times as wide as {base} ({interval})"
+        ),
+        "d_mlp": mark(
+            "{variant} needs the widest MLPs: about {times} times as wide as {base} ({interval})"
+        ),
+        "n_heads": mark(
+            "{variant} needs the most heads: about {times} times as many as {base} ({interval})"
+        ),
+        "n_layers": mark(
+            "{variant} needs the most layers: about {times} times as many as {base} ({interval})"
+        ),
+        "steps": mark(
+            "{variant} needs the most steps: about {times} times as many as {base} ({interval})"
+        ),
+        "": mark(
+            "{variant} needs the largest “{label}”: about {times} times as large as {base} "
+            "({interval})"
+        ),
+    },
+    (True, False): {
+        "d_head": mark("{variant} needs heads about {times} times as wide as {base} ({interval})"),
+        "d_model": mark(
+            "{variant} needs models about {times} times as wide as {base} ({interval})"
+        ),
+        "d_mlp": mark("{variant} needs MLPs about {times} times as wide as {base} ({interval})"),
+        "n_heads": mark("{variant} needs about {times} times as many heads as {base} ({interval})"),
+        "n_layers": mark(
+            "{variant} needs about {times} times as many layers as {base} ({interval})"
+        ),
+        "steps": mark("{variant} needs about {times} times as many steps as {base} ({interval})"),
+        "": mark(
+            "{variant} needs a value of “{label}” about {times} times as large as {base} "
+            "({interval})"
+        ),
+    },
+    (False, True): {
+        "": mark(
+            "{variant} fails first as “{label}” grows: at about {times} times the value of {base} "
+            "({interval})"
+        )
+    },
+    (False, False): {
+        "": mark("{variant} fails from about {times} times the “{label}” of {base} on ({interval})")
+    },
+}
+"""Sentences, without a full stop, on the ratio of a variant's boundary to that of another one.
+
+By whether variants need large values instead of small ones, by whether the variant needs the
+largest or smallest value of all, and by setting; "" for any other setting.
+"""
+
+_INTERVALS = {
+    (True, True): mark("95% interval {low} to {high}"),
+    (True, False): mark("95% interval at least {low}"),
+    (False, True): mark("95% interval at most {high}"),
+    # Translators: an interval without limits.
+    (False, False): mark("95% interval without limits"),
+}
+_LIMITS = {
+    (True, True): mark("{low} to {high}"),
+    (True, False): mark("at least {low}"),
+    (False, True): mark("at most {high}"),
+    # Translators: an interval without limits.
+    (False, False): mark("without limits"),
+}
+"""Limits of an interval, by whether there is a lower one and an upper one; the first names it."""
+
+_SOLVE_AT = {
+    (True, False): mark(
+        "Half of the seeds of {variant} solve the task at “{label}” {values} or more."
     ),
-    "d_model": mark(
-        "{variant} needs the widest models: about {times} times as wide as {base} ({interval})"
+    (False, False): mark(
+        "Half of the seeds of {variant} solve the task at “{label}” {values} or less."
     ),
-    "d_mlp": mark(
-        "{variant} needs the widest MLPs: about {times} times as wide as {base} ({interval})"
+    (True, True): mark(
+        "Half of the seeds of {variant} solve the task at “{label}” {values} or more, depending on "
+        "“{other}”."
     ),
-    "n_heads": mark(
-        "{variant} needs the most heads: about {times} times as many as {base} ({interval})"
-    ),
-    "n_layers": mark(
-        "{variant} needs the most layers: about {times} times as many as {base} ({interval})"
-    ),
-    "steps": mark(
-        "{variant} needs the most steps: about {times} times as many as {base} ({interval})"
+    (False, True): mark(
+        "Half of the seeds of {variant} solve the task at “{label}” {values} or less, depending on "
+        "“{other}”."
     ),
 }
-"""Sentences, without a full stop, about the variant that needs the largest value, by setting."""
-
-_NEEDS_MORE = {
-    "d_head": mark("{variant} needs heads about {times} times as wide as {base} ({interval})"),
-    "d_model": mark("{variant} needs models about {times} times as wide as {base} ({interval})"),
-    "d_mlp": mark("{variant} needs MLPs about {times} times as wide as {base} ({interval})"),
-    "n_heads": mark("{variant} needs about {times} times as many heads as {base} ({interval})"),
-    "n_layers": mark("{variant} needs about {times} times as many layers as {base} ({interval})"),
-    "steps": mark("{variant} needs about {times} times as many steps as {base} ({interval})"),
-}
-"""Sentences, without a full stop, about other variants, by setting."""
-
+"""Sentences about a boundary, by whether the variant needs large values instead of small ones, and
+by whether the boundary depends on a second axis."""
 
 _SHARES = mark("Share of the runs that solve the task: {variants}.")
 _UNSOLVED = mark("No run solves the task. Mean accuracy: {variants}.")
@@ -193,30 +252,31 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
             said to need the most.
     """
     base = "QKV" if "QKV" in found else next(iter(found))
-    ratios = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
-    known = {name: ratio for name, ratio in ratios.items() if ratio.n_compared}
     title, rises = _title(base), found[base].rises
+    ratios = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
+    by_size = sorted(
+        (name for name, ratio in ratios.items() if ratio.n_compared),
+        key=lambda name: ratios[name].ratio,
+        reverse=rises,
+    )
     is_first = chain([True], repeat(False))  # the first interval says what it is
 
-    def needs(name: str, *, most: bool) -> str:
-        return _need_in_words(
-            x,
-            rises=rises,
-            most=most,
+    def ratio_of(name: str, sentence: str) -> str:
+        return tr(
+            sentence,
             variant=_title(name),
             base=title,
-            times=_times(known[name].ratio),
-            interval=_limits(known[name], named=next(is_first)),
+            label=tr(label_of(x)),
+            times=_times(ratios[name].ratio),
+            interval=_limits(ratios[name], named=next(is_first)),
         )
 
-    def ratio_of(name: str, template: str) -> str:
-        limits = _limits(known[name], named=next(is_first))
-        times = _times(known[name].ratio)
-        return tr(template, variant=_title(name), times=times, interval=limits)
+    def needs(name: str, *, most: bool) -> str:
+        sentences = _NEEDS[rises, most]
+        return ratio_of(name, sentences.get(x, sentences[""]))
 
-    by_size = sorted(known, key=lambda name: known[name].ratio, reverse=rises)
-    clear = [name for name in by_size if known[name].is_clear]
-    unclear = [name for name in by_size if not known[name].is_clear]
+    clear = [name for name in by_size if ratios[name].is_clear]
+    unclear = [name for name in by_size if not ratios[name].is_clear]
     most = [name for name in clear if complete and _needs_most(name, found)]
     sentences = [f"{needs(name, most=True)}." for name in most]
     first, *others = [name for name in clear if name not in most] or [""]
@@ -225,12 +285,11 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
         texts += [ratio_of(name, mark("{variant}: {times} times ({interval})")) for name in others]
         sentences.append(f"{'; '.join(shortened(texts))}.")
     if len(unclear) > MOST_NAMED:
-        n_unclear = len(unclear)
         sentences.append(
             tr_n(
                 "{n} other is not clearly different from {base}.",
                 "{n} others are not clearly different from {base}.",
-                n_unclear,
+                len(unclear),
                 base=title,
             )
         )
@@ -241,42 +300,6 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
             tr("Not clearly different from {base}: {variants}.", base=title, variants=names)
         )
     return sentences
-
-
-def _need_in_words(x: str, *, rises: bool, most: bool, **values: str) -> str:
-    """Return how large a value a variant needs, or that it needs the largest of all.
-
-    Args:
-        x: Axis of the boundaries.
-        rises: Whether the variants need large values instead of small ones.
-        most: Whether the variant needs the largest value, or the smallest one.
-        **values: Values of the sentence, which has no full stop.
-    """
-    values["label"] = tr(label_of(x))
-    if not rises and most:
-        return tr(
-            "{variant} fails first as “{label}” grows: at about {times} times the value of {base} "
-            "({interval})",
-            **values,
-        )
-    if not rises:
-        return tr(
-            "{variant} fails from about {times} times the “{label}” of {base} on ({interval})",
-            **values,
-        )
-    known = _NEEDS_MOST if most else _NEEDS_MORE
-    if x in known:
-        return tr(known[x], **values)
-    if most:
-        return tr(
-            "{variant} needs the largest “{label}”: about {times} times as large as {base} "
-            "({interval})",
-            **values,
-        )
-    return tr(
-        "{variant} needs a value of “{label}” about {times} times as large as {base} ({interval})",
-        **values,
-    )
 
 
 def _needs_most(name: str, found: Mapping[str, Boundary]) -> bool:
@@ -311,28 +334,9 @@ def _boundary_in_words(line: Boundary) -> str:
         )
     elif least != most:
         shown["values"] = tr("{low} to {high}", low=least, high=most)
-    if line.y is None or least == most:
-        return tr(_SOLVE_AT[line.rises], **shown)
-    return tr(_SOLVE_AT_DEPENDING[line.rises], **shown, other=tr(label_of(line.y)))
-
-
-_SOLVE_AT = {
-    True: mark("Half of the seeds of {variant} solve the task at “{label}” {values} or more."),
-    False: mark("Half of the seeds of {variant} solve the task at “{label}” {values} or less."),
-}
-"""Sentences about the boundary of a variant that needs large values, or small ones."""
-
-_SOLVE_AT_DEPENDING = {
-    True: mark(
-        "Half of the seeds of {variant} solve the task at “{label}” {values} or more, depending on "
-        "“{other}”."
-    ),
-    False: mark(
-        "Half of the seeds of {variant} solve the task at “{label}” {values} or less, depending on "
-        "“{other}”."
-    ),
-}
-"""The same sentences, if the boundary depends on a second axis."""
+    depends = line.y is not None and least != most
+    shown["other"] = tr(label_of(line.y)) if line.y is not None else ""
+    return tr(_SOLVE_AT[line.rises, depends], **shown)
 
 
 def _beyond(found: Sequence[Boundary]) -> list[str]:
@@ -361,19 +365,9 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
 
 def _limits(ratio: MeanRatio, *, named: bool) -> str:
     """Return the limits of a ratio; if they are named, the text says that it is an interval."""
-    low, high = _times(ratio.low), _times(ratio.high)
-    if math.isfinite(ratio.high) and ratio.low > 0:
-        return tr(_WITHIN[named], low=low, high=high)
-    if math.isfinite(ratio.high):
-        return tr(_AT_MOST[named], high=high)
-    return tr(_AT_LEAST[named], low=low) if ratio.low > 0 else tr(_UNLIMITED[named])
-
-
-_WITHIN = {True: mark("95% interval {low} to {high}"), False: mark("{low} to {high}")}
-_AT_MOST = {True: mark("95% interval at most {high}"), False: mark("at most {high}")}
-_AT_LEAST = {True: mark("95% interval at least {low}"), False: mark("at least {low}")}
-# Translators: an interval without limits.
-_UNLIMITED = {True: mark("95% interval without limits"), False: mark("without limits")}
+    limited = ratio.low > 0, math.isfinite(ratio.high)
+    texts = _INTERVALS if named else _LIMITS
+    return tr(texts[limited], low=_times(ratio.low), high=_times(ratio.high))
 
 
 def _times(ratio: float) -> str:

@@ -1,14 +1,68 @@
-"""Words of sentences about several things: lists of names, counts, and verbs that agree."""
+"""Sentences from tables of conditions, and their words: lists, counts, and verbs that agree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from string import Formatter
+from typing import Any, NamedTuple
 
 from attnkit.foundation.language import tr, tr_n
 
 MOST_NAMED = 5
 """Most things that a sentence names one by one."""
+
+
+class Sentence(NamedTuple):
+    """Row of a table of sentences: a sentence, and the condition under which it is said.
+
+    Attributes:
+        text: The sentence, with names of numbers in braces.
+        holds: Whether it holds of some numbers; by default, of all.
+        names: Names of numbers by their names in the sentence, where these differ.
+        kind: What the sentence is about, in tables on several things.
+    """
+
+    text: str
+    holds: Callable[[Any], Any] = lambda numbers: True
+    names: Mapping[str, str] = {}
+    kind: str = ""
+
+    def fill(self, numbers: Any, shown: Callable[[Any, str], Any] = getattr) -> str:
+        """Return the sentence with numbers; `shown` returns the text of a number by its name."""
+        fields = {
+            field.partition(".")[0] for _, field, _, _ in Formatter().parse(self.text) if field
+        }
+        return tr(self.text, **{f: shown(numbers, self.names.get(f, f)) for f in fields})
+
+
+class Group(list[Any]):
+    """Variants that a sentence names: `{group}` is their names, `{group:is|are}` a verb.
+
+    Each member has a `name`.
+    """
+
+    def __format__(self, forms: str) -> str:
+        if forms:
+            return verb(self, *forms.split("|"))
+        return named([member.name for member in self])
+
+
+def said(
+    rows: Iterable[Sentence] | Mapping[str, Callable[[Any], Any]],
+    numbers: Any,
+    shown: Callable[[Any, str], Any] = getattr,
+) -> str:
+    """Return the first sentence of a table that holds of some numbers; empty if none does.
+
+    Args:
+        rows: The table; or conditions by sentence, for pages that are in English only.
+        numbers: What the conditions read.
+        shown: Returns what a sentence shows for a number by its name.
+    """
+    if isinstance(rows, Mapping):
+        rows = [Sentence(text, holds) for text, holds in rows.items()]
+    row = next((row for row in rows if row.holds(numbers)), None)
+    return "" if row is None else row.fill(numbers, shown)
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

@@ -1,16 +1,20 @@
-"""Kinds of failure, each with the conditions on the metrics of a run under which it is reported."""
+"""Kinds of failure: rows of a condition on the numbers of a run, and the sentence about it.
+
+At the end are the sentences that no variant fails.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.reasons.mirrored import alike_in_table, mirrored
-from attnkit.analysis.reasons.run import Reason, Run
+from attnkit.analysis.direction import LEARNT, MARGIN
 from attnkit.foundation.language import mark, tr
-from attnkit.tasks import NOTHING
-from attnkit.training.failure import failure_of
+from attnkit.foundation.words import Sentence, capitalised, listed, said
 from attnkit.training.summary import percent
 from attnkit.variants.sharing import Sharing
 
@@ -48,337 +52,459 @@ KNOWN, UNKNOWN = 0.9, 0.6
 NEARLY = 0.95
 """Accuracy above which there is little left to explain."""
 
-_SLOWLY = {
-    Sharing.K_V: mark(
-        "{variant} learns slowly: the {width} numbers of a head are both key and value: {accuracy} "
-        "right at step {step}, {other} {other_accuracy}."
-    ),
-    Sharing.Q_V: mark(
-        "{variant} learns slowly: the {width} numbers of a head are both query and value: "
-        "{accuracy} right at step {step}, {other} {other_accuracy}."
-    ),
+SYMMETRIC = 0.1
+"""Largest symmetry error of scores that count as symmetric. After training, scores of separate
+matrices have 0.3 or more, those of Q=K with relative positions about 0.03."""
+
+EVEN = 0.12
+"""Largest relative difference of two shares of attention that count as equal. With symmetric scores
+they differed by up to a tenth, because only some hundred examples are measured."""
+
+LEAST_REVERSED = 1.15
+"""Least attention to the right and the reversed entry, as a multiple of uniform attention. With
+less, a run has hardly begun to distinguish entries."""
+
+LEAST_DIVERTED = 0.5
+"""Least attention to the mirrored entry, as a multiple of that to the right one, at which a query
+of the example is said to mix them up."""
+
+NEAR_GUESSING = (-0.15, 0.05)
+"""Limits of the accuracy, relative to that of guessing between the two entries. A run well above
+has found a way to distinguish them, for example with several heads."""
+
+
+_PERCENT = set(
+    "accuracy accuracy_before training_accuracy untied_accuracy reference_accuracy worst_accuracy "
+    "best worst itself questions contested plateau".split()
+)
+_SMALL_PERCENT = {"mass_on_target", "mass_on_reverse", "reference_mass", "right", "entries"}
+
+
+def shown(run: SimpleNamespace, name: str) -> Any:
+    """Return a number as sentences show it, or a sentence that is part of a text by its name."""
+    if name in PARTS:
+        return said(PARTS[name], run, shown)
+    value = getattr(run, name)
+    if name in _SMALL_PERCENT and value < 0.01:
+        # Translators: stands for a number, such as in "gives under 1% to the right token".
+        return tr("under {share}", share=percent(0.01))
+    if name in _PERCENT | _SMALL_PERCENT:
+        return percent(value)
+    return f"{value:.2f}" if name in ("loss_before", "loss_now") else value
+
+
+def symmetric(run: SimpleNamespace) -> Any:
+    """Return whether the scores of a pair are about the same in both directions."""
+    return run.symmetry_error <= SYMMETRIC and run.score_symmetry > 0
+
+
+def _mirrored(run: SimpleNamespace) -> Any:
+    """Return whether the mirrored entry has the scores and the attention of the right one."""
+    right, mirrored = run.mass_on_target, run.mass_on_reverse
+    level = 0.5 if run.plateau is None else run.plateau
+    attended = min(right, mirrored) * run.n_others >= LEAST_REVERSED
+    even = abs(right - mirrored) <= EVEN * max(right, mirrored)
+    low, high = (level + distance for distance in NEAR_GUESSING)
+    return symmetric(run) and attended and even and low <= run.accuracy <= high
+
+
+def _alike_in_table(run: SimpleNamespace) -> Any:
+    """Return whether symmetric scores limit a run on an own table that QKV has learnt.
+
+    The limit is that of the expectation before training.
+    """
+    limited = run.contested is not None and run.plateau is not None and run.symmetry_decides
+    learnt = run.reference_accuracy >= LEARNT
+    return limited and learnt and symmetric(run) and run.accuracy <= run.plateau + MARGIN
+
+
+def _finds_itself(run: SimpleNamespace) -> Any:
+    """Return whether tokens attend to themselves in the last layer, not to the right token."""
+    attends = run.itself >= max(LEAST_SELF, 2 * run.right)
+    return attends and run.most_itself >= LEAST_SELF_ROWS and run.accuracy < KNOWN
+
+
+def _narrow(run: SimpleNamespace) -> Any:
+    """Return whether a narrow head learns more slowly than one with a separate value matrix."""
+    learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
+    slower = run.untied_accuracy - run.accuracy >= GAP
+    return run.width <= NARROW and learns and slower and run.accuracy > run.chance
+
+
+def _memorised(run: SimpleNamespace) -> Any:
+    """Return whether the accuracy on training examples is much higher than on new ones."""
+    gap = run.training_accuracy - run.accuracy
+    return run.training_accuracy >= KNOWN and gap >= GAP
+
+
+def _worse_than_guesses(run: SimpleNamespace) -> Any:
+    """Return whether the loss is above that of giving every answer the same probability."""
+    learnt = run.accuracy > run.chance  # confident models may have such a loss, too
+    return not run.early and not learnt and run.loss > (1 + WORSE) * run.guessed
+
+
+def _rises(run: SimpleNamespace) -> Any:
+    """Return whether the accuracy is still rising."""
+    return run.accuracy < NEARLY and run.rise >= RISING and run.loss_to_beat is None
+
+
+def _loss_falls(run: SimpleNamespace) -> Any:
+    """Return whether the loss is still falling, below that of guesses, and the accuracy is not."""
+    below = run.loss < (1 - GUESSED_LOSS) * run.guessed
+    return run.accuracy < NEARLY and run.fall >= FALLING and run.rise >= 0 and below
+
+
+def _ended(run: SimpleNamespace) -> Any:
+    """Return whether a run has ended without solving its task."""
+    return not run.running and run.loss_to_beat is None and run.accuracy < NEARLY
+
+
+def _ended_below(run: SimpleNamespace) -> Any:
+    """Return whether a run has ended without solving its task, and below QKV."""
+    return _ended(run) and run.reference_accuracy - run.accuracy >= GAP
+
+
+def _too_fast(run: SimpleNamespace) -> Any:
+    return run.rate > run.default_rate
+
+
+_MIRRORED, _FAILED, _FAILED_ADVICE = "{question} {alike} {effect}", "{failed}", "{failed_advice}"
+_TOO_HIGH = "{too_high} {slower}"
+_MIXED_UP = {"name": "second", "right": "third", "wrong": "first"}
+_UNTIED = {"other": "untied", "other_accuracy": "untied_accuracy"}
+_REFERENCE = {
+    "attention": "mass_on_target",
+    "other": "reference",
+    "other_accuracy": "reference_accuracy",
+    "other_attention": "reference_mass",
 }
-"""Sentences on narrow heads in which two roles share a matrix."""
+_IN_TABLE = {"share": "contested", "limit": "plateau", **_REFERENCE}
+_RISE = {"before": "accuracy_before", "now": "accuracy", "end": "step"}
+_FALL = {"before": "loss_before", "now": "loss_now", "end": "step"}
 
-
-def failed(run: Run) -> Reason | None:
-    """Report that no variant has learnt the task, not even QKV, so sharing is not the reason."""
-    failure = failure_of(run.snapshot)
-    if failure is None or run.snapshot.step == 0:
-        return None
-    return run.reason("failed", failure.sentence, page="", advice=failure.advice)
-
-
-def diverged(run: Run) -> Reason | None:
-    """Report that the loss is not a finite number any more."""
-    step = int(run.snapshot.diverged_at[run.index])
-    if step < 0:
-        return None
-    sentence = tr(
+KINDS = (
+    # Not even QKV has learnt the task, so sharing is not the reason.
+    Sentence(_FAILED, lambda run: run.failure and not run.untrained, kind="failed"),
+    Sentence(
         "{variant} diverged by step {step}: its loss is not a finite number any more.",
-        variant=run.title,
-        step=step,
-    )
-    advice = tr("Try a learning rate below {rate:g}.", rate=run.learning_rate)
-    return run.reason("diverged", sentence, advice=advice)
-
-
-def not_trained(run: Run) -> Reason | None:
-    """Report that no step has been taken."""
-    if run.snapshot.step > 0:
-        return None
-    sentence = tr(
+        lambda run: run.diverged_at >= 0,
+        {"step": "diverged_at"},
+        "diverged",
+    ),
+    Sentence(
         "{variant} is not trained yet: {accuracy} right.",
-        variant=run.title,
-        accuracy=percent(run.accuracy),
-    )
-    return run.reason("early", sentence)
-
-
-def too_fast(run: Run) -> Reason | None:
-    """Report that a run above the task's default learning rate has learnt next to nothing."""
-    early = run.step < run.snapshot.experiment.training.steps / 2
-    if early or not run.counts or run.has_learnt or run.learning_rate <= run.default_rate:
-        return None
-    sentence = tr(
+        lambda run: run.untrained,
+        kind="not trained",
+    ),
+    Sentence(
         "{variant} learnt next to nothing at a learning rate of {rate:g}: {accuracy} right.",
-        variant=run.title,
-        rate=run.learning_rate,
-        accuracy=percent(run.accuracy),
-    )
-    return run.reason("too fast", sentence, advice=_slower(run))
-
-
-def _slower(run: Run) -> str:
-    """Return the advice to lower the learning rate."""
-    return tr(
-        "The task’s default is {rate:g}: lower the learning rate and train again.",
-        rate=run.default_rate,
-    )
-
-
-def finds_itself(run: Run) -> Reason | None:
-    """Report that tokens attend to themselves in the last layer, instead of to the right token."""
-    probe, first = run.snapshot.probe, run.snapshot.experiment.task.answers_from
-    rows = first + np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
-    targets = probe.target[rows - first]
-    rows, targets = rows[targets != rows], targets[targets != rows]
-    if not (run.counts and run.accuracy < KNOWN) or run.pattern is None or not len(rows):
-        return None
-    itself = float(run.pattern[rows, rows].mean())
-    right = float(run.pattern[rows, targets].mean())
-    share_of_rows = (run.pattern[rows].argmax(1) == rows).mean()
-    if not (share_of_rows >= LEAST_SELF_ROWS and itself >= max(LEAST_SELF, 2 * right)):
-        return None
-    sentence = tr(
+        lambda run: _too_fast(run) and not run.early and not run.has_learnt,
+        kind="too fast",
+    ),
+    Sentence(_MIRRORED, lambda run: _mirrored(run) and run.pair, kind="mirrored"),
+    Sentence(
+        "{variant} gives {right} of its attention to the right entry and {wrong} to the mirrored "
+        "one, so it guesses: {accuracy} right.",
+        _mirrored,
+        {"right": "mass_on_target", "wrong": "mass_on_reverse"},
+        "mirrored",
+    ),
+    Sentence(
+        "{variant} scores both directions alike, so {share} of the questions have a second entry "
+        "as good as the right one. At most about {limit} can then be right: it has {accuracy}, "
+        "{other} {other_accuracy}.",
+        lambda run: _alike_in_table(run) and run.same_both_ways,
+        _IN_TABLE,
+        "alike in table",
+    ),
+    Sentence(
+        "{variant} scores both directions almost alike, so {share} of the questions have a second "
+        "entry as good as the right one. At most about {limit} can then be right: it has "
+        "{accuracy}, {other} {other_accuracy}.",
+        _alike_in_table,
+        _IN_TABLE,
+        "alike in table",
+    ),
+    Sentence(
         "{variant} finds itself: here, tokens give {itself} of their attention to themselves and "
         "{right} to the right token.",
-        variant=run.title,
-        itself=percent(itself),
-        right=_small_percent(right),
-    )
-    return run.reason("finds itself", sentence)
-
-
-def looks_elsewhere(run: Run) -> Reason | None:
-    """Report that questions attend to each other in the last layer, instead of to the entries."""
-    probe, first = run.snapshot.probe, run.snapshot.experiment.task.answers_from
-    answers = np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
-    if not (run.counts and run.accuracy < KNOWN) or run.pattern is None or not len(answers):
-        return None
-    questions = float(run.pattern[first + answers, first:].sum(1).mean())
-    entries = float(run.pattern[first + answers, :first].sum(1).mean())
-    if probe.target[answers].max() >= first or not questions >= MOST_QUESTIONS:
-        return None
-    sentence = tr(
+        _finds_itself,
+        kind="finds itself",
+    ),
+    Sentence(
         "{variant}: here, questions give {questions} of their attention to questions and {entries} "
         "to the entries that hold the answers.",
-        variant=run.title,
-        questions=percent(questions),
-        entries=_small_percent(entries),
-    )
-    return run.reason("looks elsewhere", sentence)
-
-
-def narrow(run: Run) -> Reason | None:
-    """Report that a narrow head learns more slowly than one with a separate value matrix."""
-    width, twin = run.snapshot.experiment.wiring(run.variant).sizes.d_v, run.untied()
-    slowly = _SLOWLY.get(run.variant.sharing)
-    if not run.counts or slowly is None or twin is None or width > NARROW:
-        return None
-    has_begun = run.accuracy > run.snapshot.experiment.task.chance
-    still_learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
-    if not (has_begun and still_learns and twin.accuracy - run.accuracy >= GAP):
-        return None
-    sentence = tr(
-        slowly,
-        variant=run.title,
-        width=width,
-        accuracy=percent(run.accuracy),
-        step=run.step,
-        other=twin.title,
-        other_accuracy=percent(twin.accuracy),
-    )
-    return run.reason("narrow head", sentence, "questions")
-
-
-def other_seeds(run: Run) -> Reason | None:
-    """Report that other seeds of the same variant solve the task."""
-    others = run.other_seeds()
-    n_solved = sum(other.solves for other in others)
-    if not run.counts or run.rise >= RISING or not run.accuracy < NEARLY or not n_solved:
-        return None
-    sentence = tr(
+        lambda run: run.questions >= MOST_QUESTIONS and run.accuracy < KNOWN,
+        kind="looks elsewhere",
+    ),
+    Sentence(
+        "{variant} learns slowly: the {width} numbers of a head are both key and value: {accuracy} "
+        "right at step {step}, {other} {other_accuracy}.",
+        lambda run: run.sharing is Sharing.K_V and _narrow(run),
+        _UNTIED,
+        "narrow head",
+    ),
+    Sentence(
+        "{variant} learns slowly: the {width} numbers of a head are both query and value: "
+        "{accuracy} right at step {step}, {other} {other_accuracy}.",
+        lambda run: run.sharing is Sharing.Q_V and _narrow(run),
+        _UNTIED,
+        "narrow head",
+    ),
+    Sentence(
         "{variant} solves it with {n_solved} of {n_seeds} seeds, but here it has {accuracy} right.",
-        variant=run.title,
-        n_solved=n_solved,
-        n_seeds=len(others) + 1,
-        accuracy=percent(run.accuracy),
-    )
-    advice = tr(
-        "Seeds differ in their random starting weights and training examples; we do not know what "
-        "in them decides."
-    )
-    return run.reason("optimiser", sentence, advice=advice)
-
-
-def worse_than_guesses(run: Run) -> Reason | None:
-    """Report that the loss is above that of giving every answer the same probability."""
-    guessed, loss = run.guessed_loss, run.last("loss")
-    has_learned = run.accuracy > run.snapshot.experiment.task.chance
-    early = run.step < run.snapshot.experiment.training.steps / 2
-    if early or not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
-        return None
-    sentence = tr(
+        lambda run: run.n_solved and not run.rise >= RISING and run.accuracy < NEARLY,
+        kind="this seed",
+    ),
+    Sentence(
         "{variant} does worse than guessing at a learning rate of {rate:g}: its loss is "
         "{loss:.2f}, that of guesses {guessed:.2f}.",
-        variant=run.title,
-        rate=run.learning_rate,
-        loss=loss,
-        guessed=guessed,
-    )
-    return run.reason("optimiser", sentence)
-
-
-def guesses(run: Run) -> Reason | None:
-    """Report that the loss is that of giving every answer the same probability."""
-    guessed, loss = run.guessed_loss, run.last("loss")
-    if not (run.counts and abs(loss - guessed) <= GUESSED_LOSS * guessed):
-        return None
-    sentence = tr(
+        _worse_than_guesses,
+        kind="worse than guesses",
+    ),
+    Sentence(
         "{variant} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
         "{n_answers} answers.",
-        variant=run.title,
-        loss=loss,
-        n_answers=run.snapshot.experiment.task.n_classes,
-    )
-    return run.reason("chance", sentence)
-
-
-def memorised(run: Run) -> Reason | None:
-    """Report that the accuracy on training examples is much higher than on new ones."""
-    training_accuracy = run.last("training_accuracy")
-    gap = training_accuracy - run.accuracy
-    if not (run.counts and training_accuracy >= KNOWN and gap >= GAP):
-        return None
-    sentence = tr(
+        lambda run: abs(run.loss - run.guessed) <= GUESSED_LOSS * run.guessed,
+        kind="chance",
+    ),
+    Sentence(
         "{variant} has {training_accuracy} right on examples that it was trained on, but only "
         "{accuracy} on new ones.",
-        variant=run.title,
-        training_accuracy=percent(training_accuracy),
-        accuracy=percent(run.accuracy),
-    )
-    return run.reason("memorised", sentence)
-
-
-def solves_in_part(run: Run) -> Reason | None:
-    """Report that one group of questions is answered and another is not."""
-    task, accuracies = run.snapshot.experiment.task, run.snapshot.slice_accuracy[run.index]
-    measured = np.flatnonzero(np.isfinite(accuracies))
-    if not (run.counts and len(measured)):
-        return None
-    best, worst = measured[accuracies[measured].argmax()], measured[accuracies[measured].argmin()]
-    if not (accuracies[best] >= KNOWN and accuracies[worst] <= UNKNOWN):
-        return None
+        _memorised,
+        kind="memorised",
+    ),
+    Sentence(
+        "{variant} is still learning: {before} right at step {start}, {now} at step {end}.",
+        lambda run: _rises(run) and run.running,
+        _RISE,
+        "learning",
+    ),
+    Sentence(
+        "{variant} was still learning when training ended: {before} right at step {start}, {now} "
+        "at step {end}.",
+        _rises,
+        _RISE,
+        "learning",
+    ),
+    Sentence(
+        "{variant} is still learning: loss {before} at step {start}, {now} at step {end}.",
+        lambda run: _loss_falls(run) and run.running,
+        _FALL,
+        "learning",
+    ),
+    Sentence(
+        "{variant} was still learning when training ended: loss {before} at step {start}, {now} at "
+        "step {end}.",
+        _loss_falls,
+        _FALL,
+        "learning",
+    ),
     # Translators: {property} is for example "Hops", and the groups are "1" and "2".
-    sentence = tr(
+    Sentence(
         "{variant} answers only some questions. {property} “{best_group}”: {best} right, "
         "“{worst_group}”: {worst}.",
-        variant=run.title,
-        property=tr(task.slice_title),
-        best_group=tr(task.slice_names[best]),
-        best=percent(float(accuracies[best])),
-        worst_group=tr(task.slice_names[worst]),
-        worst=percent(float(accuracies[worst])),
-    )
-    return run.reason("part", sentence)
-
-
-def learns(run: Run) -> Reason | None:
-    """Report that the accuracy is still rising, or else that the loss is still falling."""
-    if not run.counts or run.earlier_evaluation is None or not run.accuracy < NEARLY:
-        return None
-    on_loss = run.snapshot.experiment.task.loss_to_beat is not None or not run.rise >= RISING
-    below_guessing = run.last("loss") < (1 - GUESSED_LOSS) * run.guessed_loss
-    if on_loss and not (run.fall >= FALLING and run.rise >= 0 and below_guessing):
-        return None
-    metric = run.snapshot.history["loss" if on_loss else "accuracy"][:, run.index]
-    before, now = float(metric[run.earlier_evaluation]), float(metric[run.evaluation])
-    start, end = run.snapshot.eval_steps[run.earlier_evaluation], run.step
-    form = "{:.2f}".format if on_loss else percent
-    sentence = tr(
-        _STILL_LEARNING[on_loss, run.snapshot.status == "running"],
-        variant=run.title,
-        before=form(before),
-        start=start,
-        now=form(now),
-        end=end,
-    )
-    return run.reason("early", sentence)
-
-
-_STILL_LEARNING = {
-    (True, True): mark(
-        "{variant} is still learning: loss {before} at step {start}, {now} at step {end}."
+        lambda run: run.best >= KNOWN and run.worst <= UNKNOWN,
+        kind="part",
     ),
-    (True, False): mark(
-        "{variant} was still learning when training ended: loss {before} at step {start}, {now} at "
-        "step {end}."
-    ),
-    (False, True): mark(
-        "{variant} is still learning: {before} right at step {start}, {now} at step {end}."
-    ),
-    (False, False): mark(
-        "{variant} was still learning when training ended: {before} right at step {start}, {now} "
-        "at step {end}."
-    ),
-}
-"""Sentences on learning: of the loss or of the accuracy, and while training runs or afterwards."""
-
-
-def unknown(run: Run) -> Reason | None:
-    """Report that a run has ended without solving its task, and that the reason is not known.
-
-    If the attention to the right token is known, the sentence compares it with that of QKV.
-    """
-    task = run.snapshot.experiment.task
-    over = run.snapshot.status != "running" and task.loss_to_beat is None
-    if not (over and run.counts and run.accuracy < NEARLY):
-        return None
-    right, twin = run.last("mass_on_target"), run.reference()
-    better = twin if twin is not None and twin.accuracy - run.accuracy >= GAP else None
-    values = {"variant": run.title, "accuracy": percent(run.accuracy)}
-    values["attention"] = _small_percent(right)
-    if better is not None:
-        values |= {"other": better.title, "other_accuracy": percent(better.accuracy)}
-        values["other_attention"] = _small_percent(better.last("mass_on_target"))
-    sentence = tr(_UNKNOWN[not np.isnan(right), better is not None], **values)
-    advice = tr("We do not know why.")
-    if run.learning_rate > run.default_rate:
-        too_high = tr("The learning rate of {rate:g} may be too high.", rate=run.learning_rate)
-        advice = f"{too_high} {_slower(run)}"
-    page = "asymmetry" if run.has_symmetric_scores else "attention"
-    return run.reason("unknown", sentence, page, advice)
-
-
-_UNKNOWN = {
-    (False, False): mark("{variant} has {accuracy} right."),
-    (False, True): mark("{variant} has {accuracy} right; {other} has {other_accuracy}."),
-    (True, False): mark(
-        "{variant} has {accuracy} right and gives {attention} of its attention to the right token."
-    ),
-    (True, True): mark(
+    Sentence(
         "{variant} has {accuracy} right and gives {attention} of its attention to the right token; "
-        "{other} has {other_accuracy} and gives {other_attention}."
+        "{other} has {other_accuracy} and gives {other_attention}.",
+        lambda run: _ended_below(run) and not math.isnan(run.mass_on_target),
+        _REFERENCE,
+        "unknown",
+    ),
+    Sentence(
+        "{variant} has {accuracy} right; {other} has {other_accuracy}.",
+        _ended_below,
+        _REFERENCE,
+        "unknown",
+    ),
+    Sentence(
+        "{variant} has {accuracy} right and gives {attention} of its attention to the right token.",
+        lambda run: _ended(run) and not math.isnan(run.mass_on_target),
+        _REFERENCE,
+        "unknown",
+    ),
+    Sentence("{variant} has {accuracy} right.", _ended, kind="unknown"),
+)
+"""Failures, the clearest first."""
+
+OF_EVERY_EVALUATION = ("failed", "diverged", "not trained")
+"""Kinds that do not need an evaluation of the final variant on the final task."""
+
+VARIED = ("learning", "unknown")
+"""Kinds whose runs have very different accuracies."""
+
+PAGES = {"failed": "", "mirrored": "asymmetry", "alike in table": "asymmetry"}
+PAGES |= {"narrow head": "questions"}
+"""Page that shows more about a kind, where it is not Attention."""
+
+_SLOWER = Sentence(
+    "The task’s default is {rate:g}: lower the learning rate and train again.",
+    _too_fast,
+    {"rate": "default_rate"},
+)
+
+ADVICE = {
+    "failed": [Sentence(_FAILED_ADVICE)],
+    "diverged": [Sentence("Try a learning rate below {rate:g}.")],
+    "too fast": [_SLOWER],
+    "alike in table": [
+        Sentence(
+            "Why it stays far below that is not known.",
+            lambda run: run.accuracy < run.plateau - 2 * MARGIN,
+        )
+    ],
+    "this seed": [
+        Sentence(
+            "Seeds differ in their random starting weights and training examples; we do not know "
+            "what in them decides."
+        )
+    ],
+    "unknown": [Sentence(_TOO_HIGH, _too_fast), Sentence("We do not know why.")],
+}
+"""What is not known about a kind, or which setting to change."""
+
+PARTS = {
+    "question": [
+        Sentence(
+            "{first}’s boss is {second}, {second}’s boss is {third}.", lambda run: run.of_bosses
+        ),
+        Sentence("{first} asks for {second}, {second} asks for {third}."),
+    ],
+    "alike": [
+        Sentence(
+            "{variant} scores {first}→{second} and {second}→{first} the same ({score}), because Q "
+            "and K share a matrix.",
+            lambda run: run.same_both_ways and run.sharing.symmetric,
+        ),
+        Sentence(
+            "{variant} scores {first}→{second} and {second}→{first} the same ({score}).",
+            lambda run: run.same_both_ways,
+        ),
+        Sentence(
+            "{variant} scores {first}→{second} and {second}→{first} almost the same (both "
+            "{score}), because Q and K share a matrix.",
+            lambda run: run.score == run.mirror and run.sharing.symmetric,
+        ),
+        Sentence(
+            "{variant} scores {first}→{second} and {second}→{first} almost the same (both "
+            "{score}).",
+            lambda run: run.score == run.mirror,
+        ),
+        Sentence(
+            "{variant} scores {first}→{second} and {second}→{first} almost the same ({score} and "
+            "{mirror}), because Q and K share a matrix.",
+            lambda run: run.sharing.symmetric,
+        ),
+        Sentence(
+            "{variant} scores {first}→{second} and {second}→{first} almost the same ({score} and "
+            "{mirror})."
+        ),
+    ],
+    "effect": [
+        Sentence(
+            "So it guesses: {accuracy} right.",
+            lambda run: not run.diverted >= LEAST_DIVERTED * run.kept,
+        ),
+        Sentence(
+            "Asked for {name}’s boss, it mixes up {right} and {wrong}: {accuracy} right.",
+            lambda run: run.of_bosses,
+            _MIXED_UP,
+        ),
+        Sentence(
+            "Asked for {name}, it mixes up {right} and {wrong}: {accuracy} right.", names=_MIXED_UP
+        ),
+    ],
+    "too_high": [Sentence("The learning rate of {rate:g} may be too high.")],
+    "slower": [_SLOWER],
+}
+"""Sentences that stand beside others in a text, by the names that it gives them."""
+
+
+_FEWEST = (Sharing.Q_K_V, Sharing.Q_K, Sharing.K_V, Sharing.Q_V, Sharing.QKV)
+
+_NOUNS = {"Q": mark("queries"), "K": mark("keys"), "V": mark("values")}
+
+_PLAIN = {
+    ("one", True): mark("{variant} solves it."),
+    ("both", True): mark("Both variants solve it."),
+    ("all", True): mark("All {n_variants} variants solve it."),
+    ("one", False): mark("{variant} has at least {accuracy} right."),
+    ("both", False): mark("Both variants have at least {accuracy} right."),
+    ("all", False): mark("All {n_variants} variants have at least {accuracy} right."),
+}
+"""Sentences by the number of variants, and by whether they solve the task or nearly do."""
+
+_SHARING = {
+    # Translators: {roles} is for example "queries and keys" or "queries, keys and values".
+    ("one", True): mark("{variant} solves it, even with one matrix for {roles}."),
+    ("both", True): mark("Both variants solve it, even with one matrix for {roles}."),
+    ("all", True): mark("All {n_variants} variants solve it, even with one matrix for {roles}."),
+    ("one", False): mark(
+        "{variant} has at least {accuracy} right, even with one matrix for {roles}."
+    ),
+    ("both", False): mark(
+        "Both variants have at least {accuracy} right, even with one matrix for {roles}."
+    ),
+    ("all", False): mark(
+        "All {n_variants} variants have at least {accuracy} right, even with one matrix for "
+        "{roles}."
     ),
 }
-"""Sentences on unknown reasons: whether attention is known, and whether QKV is better."""
+"""The same sentences, with the roles that share a matrix."""
+
+_WITH_SEED = {
+    # Translators: {outcome} is "with seed 1, Q=K diverged" or "with seed 1, Q=K has 50% right".
+    ("one", True): mark("{variant} solves it with seed {seed}; {outcome}."),
+    ("both", True): mark("Both variants solve it with seed {seed}; {outcome}."),
+    ("all", True): mark("All {n_variants} variants solve it with seed {seed}; {outcome}."),
+    ("one", False): mark("{variant} has at least {accuracy} right with seed {seed}; {outcome}."),
+    ("both", False): mark(
+        "Both variants have at least {accuracy} right with seed {seed}; {outcome}."
+    ),
+    ("all", False): mark(
+        "All {n_variants} variants have at least {accuracy} right with seed {seed}; {outcome}."
+    ),
+}
+"""The same sentences about one seed, before what happened with another one."""
 
 
-def _small_percent(share: float) -> str:
-    """Return a share in percent, or "under 1%" where it would round to 0."""
-    if share >= 0.01:
-        return percent(share)
-    # Translators: stands for a number in sentences, such as "gives under 1% to the right token".
-    return tr("under {share}", share=percent(0.01))
+_OUTCOMES = {
+    True: mark("with seed {seed}, {variant} diverged"),
+    False: mark("with seed {seed}, {variant} has {accuracy} right"),
+}
+"""Clauses about the worst run of other seeds, by whether it diverged."""
 
 
-KINDS: tuple[Callable[[Run], Reason | None], ...] = (
-    failed,
-    diverged,
-    not_trained,
-    too_fast,
-    mirrored,
-    alike_in_table,
-    finds_itself,
-    looks_elsewhere,
-    narrow,
-    other_seeds,
-    worse_than_guesses,
-    guesses,
-    memorised,
-    learns,
-    solves_in_part,
-    unknown,
-)
-"""Functions that report one kind of failure each, the clearest first."""
+def solved(runs: Sequence[SimpleNamespace]) -> tuple[SimpleNamespace, str, str] | None:
+    """Return the sentence that every variant solves the task, or nearly does; None if not.
+
+    Returns:
+        The numbers of the run that it is about, its kind, and the sentence.
+    """
+    lowest = min(run.accuracy for run in runs)
+    is_solved = all(run.solves for run in runs)
+    if not is_solved and not lowest >= NEARLY:
+        return None
+    key = {1: "one", 2: "both"}.get(len(runs), "all"), is_solved
+    values = {"n_variants": len(runs), "accuracy": percent(lowest)}
+    values["variant"] = capitalised(runs[0].variant)
+    worst = min(runs, key=lambda run: float(np.nan_to_num(run.worst_accuracy)))
+    if not worst.worst_accuracy >= NEARLY:
+        outcome = tr(
+            _OUTCOMES[math.isnan(worst.worst_accuracy)],
+            seed=worst.worst_seed,
+            variant=worst.variant,
+            accuracy=percent(worst.worst_accuracy),
+        )
+        sentence = tr(_WITH_SEED[key], seed=runs[0].seed, outcome=outcome, **values)
+        return worst, "other seeds", sentence
+    plain = [run for run in runs if run.given.is_partition]
+    fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.sharing))
+    sharing = next((members for members in fewest.sharing.classes if len(members) > 1), ())
+    if not plain or not sharing:
+        return fewest, "solved", tr(_PLAIN[key], **values)
+    roles = listed(tr(_NOUNS[role]) for role in sharing)
+    return fewest, "solved", tr(_SHARING[key], roles=roles, **values)
