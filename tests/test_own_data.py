@@ -290,6 +290,7 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (PRICES, Choices("pairs"), "has 3 columns (Ware, Preis, Menge), allowed 2 (key, value)"),
     (PRICES, Choices(heading=False, columns=("column 1", "column 2")), "Ware\tPreis"),
     (EMPTY, Choices(), "2 rows with empty cells (first in rows 31 and 32)"),
+    (f"key,value\n{EMPTY}", Choices(), "2 rows with empty cells (first in rows 32 and 33)"),
     (EMPTY, Choices(leave_out_empty=True), EMPTY[:-6].replace(",", "\t")),
     (PRICES.replace("Ware", "Łódź"), Choices(encoding="cp932"), "Shift JIS"),
     (EMPTY, Choices(separator=";"), "1 column (column 1)"),

@@ -195,7 +195,7 @@ def read_data(
     opened = opened or open_table(content, ending, choices)
     guesses |= opened.guesses
     taken = _taken(opened.cells, opened.separator, choices, guesses)
-    text = table_text(_filled(opened.cells[list(taken)], choices), len(taken))
+    text = table_text(_filled(opened, list(taken), choices), len(taken))
     return Reading(kinds()[len(taken)].name, text, guesses, taken)
 
 
@@ -374,12 +374,13 @@ def _is_relation(column: pd.Series) -> bool:
     return is_repeated and not all(map(is_number, filled))
 
 
-def _filled(table: pd.DataFrame, choices: Choices) -> list[tuple[Any, ...]]:
+def _filled(opened: Opened, taken: list[str], choices: Choices) -> list[tuple[Any, ...]]:
     """Return the rows without empty cells; leave the others out if that was chosen."""
+    table, first = opened.cells[taken], 2 if opened.heading else 1  # as a spreadsheet counts
     is_empty = (table == "").any(axis=1)
     n_empty = int(is_empty.sum())
     if n_empty and not choices.leave_out_empty:
-        numbers = listed([f"{i + 1:,}" for i in is_empty.to_numpy().nonzero()[0][:5]], "and")
+        numbers = listed([f"{first + i:,}" for i in is_empty.to_numpy().nonzero()[0][:5]], "and")
         got = tr_n(
             "{n:,} row with an empty cell (row {numbers})",
             "{n:,} rows with empty cells (first in rows {numbers})",

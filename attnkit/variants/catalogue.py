@@ -10,6 +10,7 @@ import re
 
 from attnkit.foundation.language import tr
 from attnkit.foundation.registry import calling_module, name_taken
+from attnkit.variants.module import GIVEN
 from attnkit.variants.names import CATALOGUE, Named, key_of
 from attnkit.variants.text import Variant
 
@@ -112,11 +113,15 @@ def title_of(variant: str) -> str:
     """Return the title of a variant, or of its text form, for figures and tables.
 
     The title is the text form of a plain sharing; otherwise the first name in the catalogue, the
-    class of a PyTorch module, or the text form.
+    class of a PyTorch module, with its file if other files have a class of this name, or the text
+    form.
     """
     variant = Variant(variant)
     if "module" in variant.given:
-        return variant.value.rpartition("=")[2].rpartition(".")[0]
+        value = variant.value.rpartition("=")[2]
+        name, given = value.rpartition(".")[0], GIVEN.get(value)
+        origins = {one.origin for one in GIVEN.values() if one.name == name}
+        return f"{name} ({given.origin})" if given and len(origins) > 1 else name
     entries = [] if variant.is_partition else names_of(variant)
     return entries[0].name if entries else variant.value
 

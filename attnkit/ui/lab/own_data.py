@@ -27,7 +27,7 @@ from attnkit.foundation.data_files import (
     ending_of,
 )
 from attnkit.foundation.documents import BadDocument
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
@@ -413,10 +413,14 @@ def _columns(draft: Draft, opened: Opened | None) -> None:
         if opened.heading is not None:
             st.checkbox(tr("The first row names the columns"), **bind("heading", opened.heading))
         leaves_out = choices.leave_out_empty
-        if leaves_out or opened.n_empty(choices.columns):
-            st.checkbox(
-                tr("Leave out rows with empty cells"), **bind("leave_out_empty", leaves_out)
+        n_empty = opened.n_empty(choices.columns)
+        if leaves_out or n_empty:
+            label = tr_n(
+                "Leave out {n:,} row with empty cells",
+                "Leave out {n:,} rows with empty cells",
+                n_empty,
             )
+            st.checkbox(label, **bind("leave_out_empty", leaves_out))
     if draft.way == UPLOAD and draft.file[0] in DECODED:
         for name, label, known in (
             ("separator", tr("Cells are separated by"), SEPARATORS),
