@@ -17,7 +17,7 @@ from attnkit.experiment.costs import TOLERANCE, Adjusted, count_costs, equalise
 from attnkit.experiment.experiment import settings
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS
-from attnkit.variants import CATALOGUE, InvalidVariant, Variant
+from attnkit.variants import CATALOGUE, InvalidVariant, Variant, title_of
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.size import Size
 from attnkit.variants.width import WIDEST, Width
@@ -76,6 +76,7 @@ def test_what_is_changed_to_make_costs_equal_is_told():
     adjusted = experiment.adjusted(names[1])
     assert (adjusted.changes, adjusted.difference) == ("", pytest.approx(97 * 32 / 4128 - 1))
     assert "MLP width 64 → 68" in experiment.replace(d_mlp=64).adjusted(names[2]).changes
+    assert experiment.unequal_costs.endswith(f"{title_of(names[1])} (−25%).")
     # A variant has its width before and after it is tied.
     experiment = experiment.replace(sharing=[*Sharing, "QKV tie=K=V"])
     for tied in ((), experiment.sharing):

@@ -395,10 +395,16 @@ def test_nothing_is_pinned_to_the_cpu():
 def test_a_film_is_recorded_and_pages_show_what_they_can():
     """Asymmetry has all variants; Attention leaves modules out, and refuses them alone."""
     columns = [ak.variant(one) for one in (Linear, Hashed)]
-    both = ak.record(ak.Experiment(sharing=["QKV", *columns], n_heads=2, **SMALL), progress=False)
+    experiment = ak.Experiment(sharing=["QKV", *columns], n_heads=2, **SMALL)
+    both = ak.record(experiment, progress=False)
     for view in VIEWS:
         shown = ak.inspect(both, ak.Inspection(view)).header["variants"]
         assert len(shown) == (3 if view in OF_MODULES else 1), view
+    equal = experiment.replace(sharing=["QKV", "Q=K", columns[0]], equal="parameters")
+    adjusted = {name: equal.adjusted(name).size.d_head for name in ("QKV", "Q=K")}
+    shown = ak.inspect(ak.record(equal, progress=False), ak.Inspection("attention")).header
+    expected = [f"{name} d_head={width}" for name, width in adjusted.items() if width != 16]
+    assert {*expected} <= {one["text"] for one in shown["variants"]}
     film = ak.record(ak.Experiment(sharing=[columns[0]], **SMALL), progress=False)
     assert np.isfinite(film.head_symmetry).all()
     with pytest.raises(ValueError, match="film: got Linear"):
