@@ -293,7 +293,7 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (f"key,value\n{EMPTY}", Choices(), "2 rows with empty cells (first in rows 32 and 33)"),
     (EMPTY, Choices(leave_out_empty=True), EMPTY[:-6].replace(",", "\t")),
     (PRICES.replace("Ware", "Łódź"), Choices(encoding="cp932"), "Shift JIS"),
-    (EMPTY, Choices(separator=";"), "1 column (column 1)"),
+    (EMPTY, Choices(separator=";"), "have one cell (column 1)"),
     ("a;a;a (2)\n" + PRICES, Choices("relations", heading=True), "Ware 0\t0,50\t0"),
     (EMPTY, Choices(encoding="klingon"), "no text in an encoding that is known"),
     ("sep=ab\n" + EMPTY[:-6], Choices(), "key 0\tvalue 0"),

@@ -137,6 +137,10 @@ class Reading:
         )
 
 
+class ColumnsUnclear(BadDocument):
+    """A table can be read, but which of its columns are meant must be said."""
+
+
 @dataclass(frozen=True, eq=False)
 class Opened:
     """A table with the names of its columns, before some of them are taken.
@@ -310,6 +314,14 @@ def _taken(
 ) -> tuple[str, ...]:
     """Return the names of the columns that are taken, in the order of their roles."""
     names = list(cells.columns)
+    if len(names) == 1:
+        raise BadDocument(
+            tr(
+                "its rows have one cell ({name}), allowed two (key, value) or three (who, "
+                "relation, whom): put a tab, a comma or a semicolon between them",
+                name=_several(names),
+            )
+        )
     wanted = next((n for n, task in kinds().items() if task.name == choices.kind), 0)
     if choices.columns:
         unknown = [name for name in choices.columns if name not in names]
@@ -335,7 +347,7 @@ def _taken(
                         "separate its cells by semicolons"
                     )
                 )
-            raise BadDocument(
+            raise ColumnsUnclear(
                 tr(
                     "its column {name} names no relation, which several rows would have: choose "
                     "two of the columns {names}, or say that they are relations",
@@ -345,7 +357,7 @@ def _taken(
             )
     allowed = [wanted] if wanted else list(ROLES)
     if len(taken) not in allowed or len({*taken}) < len(taken):
-        raise BadDocument(
+        raise ColumnsUnclear(
             tr_n(
                 "it has {n} column ({names}), allowed {allowed}: choose columns",
                 "it has {n} columns ({names}), allowed {allowed}: choose columns",

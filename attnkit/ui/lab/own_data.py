@@ -35,6 +35,7 @@ from attnkit.tasks.own_data import own_notes, wrong_data
 from attnkit.tasks.own_files import (
     ROLES,
     Choices,
+    ColumnsUnclear,
     Opened,
     Reading,
     open_table,
@@ -205,6 +206,8 @@ def text_of_table(table: pd.DataFrame) -> str:
 
 def in_words(error: BadDocument | InvalidExperiment) -> str:
     """Return a message about data that cannot be used."""
+    if isinstance(error, ColumnsUnclear):
+        return tr("Choose columns first: {reason}.", reason=str(error))
     if isinstance(error, BadDocument):
         return tr("Your data cannot be used: {reason}.", reason=str(error))
     labels = {name: text for task in OWN_TASKS for name, text in labels_of(task).items()}
@@ -518,6 +521,8 @@ def _reading(draft: Draft, opened: Opened | None) -> str:
     message, roles = "", dict[str, str]()
     try:
         reading = draft.read(opened)
+    except ColumnsUnclear as error:
+        st.info(plain(in_words(error)), icon=":material/view_column:")
     except (BadDocument, InvalidExperiment) as error:
         message = in_words(error)
     else:
