@@ -343,11 +343,13 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
 
 def _print_report(result: Result) -> None:
     from attnkit.analysis.direction import outcome
-    from attnkit.training.summary import sharing_table, slice_table
+    from attnkit.training.summary import sharing_table, slice_table, solved_in_words
 
     snapshot, experiment = result.snapshot, result.experiment
     table = sharing_table(snapshot)
     print(_readable(table, experiment.n_seeds).to_string(index=False))
+    if note := solved_in_words(experiment.task):
+        print(note)
     if experiment.task.slice_names:
         slices = slice_table(snapshot).to_string(index=False, float_format="%.3f", na_rep="–")
         print(f"Accuracy by {experiment.task.slice_title}:\n{slices}")

@@ -11,12 +11,13 @@ from attnkit.notebook.experiments import title_of_runs
 from attnkit.notebook.plots import figures_of
 from attnkit.notebook.style import card, paragraph, swatch, table
 from attnkit.training.results import Result
-from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import (
     finding,
     percent,
     percent_interval,
     sharing_table,
+    solved_in_words,
     two_decimals,
 )
 from attnkit.variants.catalogue import title_of
@@ -38,7 +39,7 @@ def snapshot_card(snapshot: Snapshot) -> str:
         sentence = reason.in_words(experiment, experiment.first_seed)
         parts.append(f"<p><b>{escape(sentence)}</b></p>")
     parts.append(paragraph(finding(snapshot)))
-    parts += [_table(snapshot), _solved_note(snapshot)]
+    parts += [_table(snapshot), paragraph(solved_in_words(experiment.task), "quiet small")]
     modules = (experiment.wiring(variant).module for variant in experiment.sharing)
     missing = [tr(module.missing) for module in modules if module is not None and module.missing]
     below = (*missing, figures_of(snapshot), _footnote(snapshot))
@@ -87,14 +88,6 @@ def _table(snapshot: Snapshot) -> str:
         titled = f'<span title="{escape(variant.value, quote=True)}">{name}</span>'
         rows.append([swatch(colors[i]) + titled, *cells])
     return table(columns, rows)
-
-
-def _solved_note(snapshot: Snapshot) -> str:
-    """Return what it means to solve the task; nothing where the loss counts."""
-    if snapshot.experiment.task.loss_to_beat is not None:
-        return ""
-    text = f"Solved: at least {percent(THRESHOLD)} right at {CONSECUTIVE} evaluations in a row."
-    return paragraph(text, "quiet small")
 
 
 def _footnote(snapshot: Snapshot) -> str:

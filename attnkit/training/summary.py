@@ -11,7 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.language import in_language, mark, tr
 from attnkit.training.failure import Failure, failure_of
 from attnkit.training.metrics import SHOWN
-from attnkit.training.snapshot import Snapshot
+from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -19,6 +19,8 @@ from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from attnkit.tasks import Task
 
 
 def run_table(snapshot: Snapshot) -> pd.DataFrame:
@@ -106,6 +108,13 @@ def slice_table(snapshot: Snapshot) -> pd.DataFrame:
     means = mean_interval(snapshot.per_sharing(snapshot.slice_accuracy.T)).mean  # (slice, sharing)
     columns = dict(zip(experiment.task.slice_names, means, strict=True))
     return pd.DataFrame({"sharing": [v.value for v in experiment.sharing], **columns})
+
+
+def solved_in_words(task: Task) -> str:
+    """Return what it means to solve a task; an empty text where the loss counts."""
+    if task.loss_to_beat is not None:
+        return ""
+    return f"Solved: at least {percent(THRESHOLD)} right at {CONSECUTIVE} evaluations in a row."
 
 
 def solved_variants(snapshot: Snapshot) -> list[Variant]:
