@@ -34,7 +34,7 @@ def visitor_page(visitors, only_from_here=False):
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
     visitors.leave(page)
-    assert wrong == []
+    assert wrong == [], wrong
 
 
 def open_lab(page: Page, address: str, query: str = "") -> None:

@@ -96,7 +96,11 @@ def cells(result: Swept) -> pd.DataFrame:
 
 def _by_seed(runs: pd.DataFrame, keys: list[str], name: str) -> pd.DataFrame:
     """Return a column with one row per combination of keys and one column per seed."""
-    table: pd.DataFrame = runs.set_index([*keys, "seed"])[name].unstack("seed", sort=False)
+    table: pd.DataFrame = (
+        runs.drop_duplicates([*keys, "seed"])
+        .set_index([*keys, "seed"])[name]
+        .unstack("seed", sort=False)
+    )
     return table
 
 

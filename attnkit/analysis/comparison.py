@@ -157,7 +157,7 @@ def differences_between(
 
 
 def _last_of(compared: Sequence[ComparedExperiment], metric: Metric) -> pd.DataFrame:
-    """Return a metric at the last evaluation: a row per variant of an experiment, seeds across."""
+    """Return a metric at the last evaluation, (experiments and variants, seeds)."""
     import pandas as pd
 
     tables = {

@@ -326,12 +326,10 @@ def _boundary_in_words(line: Boundary) -> str:
     shown = {"variant": _title(line.sharing), "label": tr(label_of(line.x)), "values": least}
     if len(values) == 1:
         row = int(line.measured.argmax())
-        shown["values"] = tr(
-            "{value} (95% interval {low} to {high})",
-            value=least,
-            low=two_digits(line.low[row]),
-            high=two_digits(line.high[row]),
-        )
+        low, high = line.low[row], line.high[row]
+        limits = _INTERVALS[math.isfinite(low), math.isfinite(high)]
+        interval = tr(limits, low=two_digits(low), high=two_digits(high))
+        shown["values"] = tr("{value} ({interval})", value=least, interval=interval)
     elif least != most:
         shown["values"] = tr("{low} to {high}", low=least, high=most)
     depends = line.y is not None and least != most

@@ -1,4 +1,4 @@
-"""What all commands share: their parser, checks of arguments, and the files that they write.
+"""Parser, argument checks and output files that all commands share.
 
 Every error is one line. Files are checked before the work begins, and saved one by one after it.
 """
@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""What commands are added to."""
+"""Subparsers to which each module adds its commands."""
 
 
 def add_command(

@@ -21,6 +21,7 @@ from attnkit.command.arguments import (
 )
 from attnkit.command.process import interrupts
 from attnkit.foundation.settings import shown
+from attnkit.foundation.words import counted
 
 if TYPE_CHECKING:
     from attnkit.sweeps import Sweep, SweepResult
@@ -145,7 +146,9 @@ def _outlook(prepared: Prepared, n_workers: int, start: float) -> str:
     text = f"{estimate.n_runs} runs to train"
     text += f", {n_finished} finished before" if n_finished else ""
     text += f": about {duration_in_words(seconds)} of one core"
-    text += f", {duration_in_words(start + seconds / n_workers)} on {n_workers} workers, "
+    text += (
+        f", {duration_in_words(start + seconds / n_workers)} on {counted(n_workers, 'worker')}, "
+    )
     text += f"{duration_in_words(start)} of it to start them; "
     text += f"{estimate.megabytes:.0f} MB for each worker"
     return text + (f"; cost {estimate.core_hours * price:.2f}" if price else "")

@@ -238,10 +238,11 @@ class Experiment(_Runs, Displayed):
         unequal = {v: one for v, one in differences.items() if abs(one) > TOLERANCE}
         if not unequal:
             return ""
-        names = ", ".join(f"{title_of(v)} ({one:+.0%})" for v, one in unequal.items())
+        shares = {v: f"{one:+.0%}".replace("-", "−") for v, one in unequal.items()}
+        names = ", ".join(f"{title_of(v)} ({share})" for v, share in shares.items())
         sentence = tr(
             "No width makes the costs of these variants equal to the highest: {names}.",
-            names=names.replace("-", "−"),
+            names=names,
         )
         if any("module" in variant.given for variant in unequal):
             advice = tr("The class of a module needs an argument d_head, whose value can change.")

@@ -374,7 +374,9 @@ def _parquet(content: bytes) -> pd.DataFrame:
             raise
         raise _unreadable(tr("Parquet file"), error) from None
     if is_key(cells.index):
-        cells = cells.reset_index(names=[name or "" for name in cells.index.names])
+        cells = cells.reset_index(
+            names=[name or "" for name in cells.index.names], allow_duplicates=True
+        )
     columns = {i: _objects(cells.iloc[:, i]) for i in range(cells.shape[1])}
     return pd.DataFrame(columns, dtype=object).set_axis(cells.columns.astype(str), axis=1)
 

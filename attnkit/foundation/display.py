@@ -30,6 +30,10 @@ class Displayed:
         return html
 
 
+class NoFigure(ValueError):
+    """Error of a value without any figure, such as a claim that was never tested."""
+
+
 class Plotted(Displayed):
     """Base of a type that shows itself with its first figure below a notebook's cell."""
 
@@ -67,18 +71,18 @@ class Plotted(Displayed):
         return in_marimo(self._repr_html_(), self._first_figure())
 
     def _first_figure(self) -> Figure | None:
-        """Return the first figure; None for a value without one, such as a claim on trial."""
+        """Return the first figure; None for a value without one."""
         try:
             return self.plot()
-        except ValueError:
+        except NoFigure:
             return None
 
 
 def in_jupyter(figure: Figure) -> dict[str, Any]:
     """Return a figure in the forms that Plotly's renderers give it, by their MIME types.
 
-    They show the library plotly.js by themselves, once in a kernel, before the first figure.
-    `Figure._repr_mimebundle_` would repeat these five megabytes for every figure.
+    Before the first figure of a kernel, the renderers also publish plotly.js (five megabytes).
+    `Figure._repr_mimebundle_` would publish it again for every figure.
     """
     from plotly.io import renderers
 

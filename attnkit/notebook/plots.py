@@ -44,7 +44,7 @@ from attnkit.figures.portrait import (
     plot_split,
 )
 from attnkit.figures.revisions import plot_revisions
-from attnkit.foundation.display import Displayed
+from attnkit.foundation.display import Displayed, NoFigure
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.notebook.heatmaps import plot_attention, plot_scores
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
@@ -173,7 +173,7 @@ def _evidence(value: Claim | Evidence) -> Evidence:
         return value
     record = load_shipped().get(value.id)
     if record is None or record.claim != value:
-        raise ValueError(f"claim: got {value.id!r}, allowed one whose record ships, or a record")
+        raise NoFigure(f"claim: got {value.id!r}, allowed one whose record ships, or a record")
     return record
 
 

@@ -179,7 +179,8 @@ def drive(
                 else:
                     (group,) = chunk.groups
                     (variant,) = variants_of(sweep, group)
-                    point, reason = sweep.point(group.point), str(error)
+                    point = sweep.point(group.point)
+                    reason = str(error) or "its process was ended, probably for lack of memory"
                     rows = failed_rows(sweep, point, variant, group.seeds, reason)
                     folder.write_part(rows)
                     progress.n_failed += chunk.n_runs

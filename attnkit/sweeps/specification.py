@@ -125,8 +125,8 @@ class RateRule(BaseModel):
     """Rule for the learning rate of a cell.
 
     By default every variant has the learning rate of the base. With several multiples each cell
-    is trained at each of them on tuning seeds, and the best is chosen by `choose_rate`, as in
-    claims; the runs that count then have other seeds.
+    is trained at each of them on tuning seeds, and the one with the highest `worth` is chosen, see
+    `attnkit.evidence.tuning`, as in claims; the runs that count then have other seeds.
     """
 
     model_config = _FROZEN
@@ -446,6 +446,8 @@ def read_values(name: str, given: Any, task: str) -> tuple[Value, ...]:
     """
     key = f"axes.{name}"
     if name == "task":
+        if isinstance(given, str):
+            given = re.split(r"[,;\s]+", given.strip())
         tasks = given if isinstance(given, list | tuple) and given else [given]
         for one in tasks:
             if not isinstance(one, str) or one not in TASKS:
@@ -457,7 +459,9 @@ def read_values(name: str, given: Any, task: str) -> tuple[Value, ...]:
     elif isinstance(given, Mapping | Axis):
         given = _values_of_range(key, given, setting)
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= MOST_VALUES:
-        allowed = f"a list of 1 to {MOST_VALUES} values, or a range {{from, to, count, scale}}"
+        allowed = (
+            f"a list of 1 to {MOST_VALUES} values, a range {{from, to, count, scale}}, or a text"
+        )
         raise InvalidSweep(Problem(key, given, allowed))
     return tuple(dict.fromkeys(_read_value(key, value, setting) for value in given))
 

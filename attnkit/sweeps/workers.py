@@ -63,7 +63,7 @@ _OTHERS = {
     "https": "https:// is the address of Ray's dashboard and jobs; ",
     "ray": "ray:// is the address of Ray's client; ",
 }
-"""What the addresses of a cluster for other programs are, by their scheme."""
+"""Explanation of cluster addresses that are meant for other programs, by their scheme."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -446,4 +446,4 @@ def _token() -> str:
 
 
 PLACES: dict[str, Callable[[int], Workers]] = {"local": LocalWorkers, "ray": RayWorkers}
-"""What starts workers, by the name of their place."""
+"""Class of the workers, by the name of the place where they run."""

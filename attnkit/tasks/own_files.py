@@ -445,7 +445,7 @@ def table_text(rows: Any, n_columns: int) -> str:
 
 
 def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
-    """Yield rows of any accepted form as sequences of cells."""
+    """Return rows of any accepted form as sequences of cells."""
     if isinstance(rows, str):
         return (line.split("\t") for line in rows.split("\n") if line.strip())
     if hasattr(rows, "itertuples"):  # a data frame, whose index may be its key

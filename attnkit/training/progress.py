@@ -165,10 +165,9 @@ class LiveFigure(Display, ABC):
     def _picture(self, line: str, snapshot: Snapshot) -> None:
         """Show a snapshot below a line; one that cannot be drawn does not end a training."""
         try:
-            card, figure = snapshot._repr_html_(), snapshot.plot()
+            self.show(line + snapshot._repr_html_(), snapshot.plot())
         except Exception as error:
-            card, figure = _line(f"The figure cannot be drawn: {escape(str(error))}"), None
-        self.show(line + card, figure)
+            self.show(line + _line(f"The figure cannot be drawn: {escape(str(error))}"))
 
     def begin(self, training: Training) -> None:
         """Show the untrained models, which also imports what pictures need."""
@@ -230,7 +229,7 @@ class JupyterFigure(LiveFigure):
         self._experiment: Experiment | None = None
 
     def show(self, html: str, figure: Figure | None = None) -> None:
-        """Replace what the two displays show, of which the figure's begins with a figure."""
+        """Replace the card and the figure, whose display is created with the first figure."""
         plain = "Progress of a training, for notebooks that show HTML"
         self._publish("card", {"text/html": html, "text/plain": plain})
         shown = {} if figure is None else in_jupyter(figure)

@@ -247,12 +247,15 @@ def _finding_on_loss(snapshot: Snapshot, loss_to_beat: float) -> str:
     return " ".join([*sentences, *_advice_on_loss(snapshot, below)])
 
 
-LOSS_STEP = 0.01
-"""Change of a mean loss in nats that is worth an advice."""
+_LEAST_CHANGE = 0.01
+"""Smallest change of a mean loss, in nats, for which advice is given."""
 
 
 def _advice_on_loss(snapshot: Snapshot, below: Sequence[Variant]) -> list[str]:
-    """Return what helps the variants that are not below a simple model when training has ended."""
+    """Return advice for variants whose final loss is not below that of a simple model.
+
+    There is none while training runs.
+    """
     if snapshot.status == "running" or len(snapshot.eval_steps) < 4:
         return []
     curves = mean_interval(np.moveaxis(snapshot.per_sharing(snapshot.curve("loss")), 1, 0)).mean
@@ -260,9 +263,9 @@ def _advice_on_loss(snapshot: Snapshot, below: Sequence[Variant]) -> list[str]:
     for variant, curve in zip(snapshot.experiment.sharing, curves, strict=True):
         if variant in below:
             continue
-        if curve[-1] - curve.min() > LOSS_STEP:
+        if curve[-1] - curve.min() > _LEAST_CHANGE:
             rising.append((title_of(variant), int(snapshot.eval_steps[curve.argmin()])))
-        elif curve[-len(curve) // 4 - 1] - curve[-1] > LOSS_STEP:
+        elif curve[-len(curve) // 4 - 1] - curve[-1] > _LEAST_CHANGE:
             falling.append(title_of(variant))
     advice = []
     if rising:
@@ -275,8 +278,8 @@ def _advice_on_loss(snapshot: Snapshot, below: Sequence[Variant]) -> list[str]:
 
 # Translators: {variants} are names with numbers of steps, for example "QKV (350), Q=K (420)".
 _RISING = mark(
-    "The loss on held-out text was lowest after fewer steps and has risen since: {variants}. A "
-    "longer text helps, or fewer steps."
+    "The loss on held-out text was lowest after fewer steps and has risen since: {variants}. Fewer "
+    "steps help, and so does a longer text."
 )
 _FALLING = mark("The loss still falls: {variants}. More steps help.")
 

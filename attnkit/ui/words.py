@@ -76,7 +76,10 @@ WORDS = {
         mark("attention; attends to; attend to"),
     ),
     mark("accuracy"): Word(
-        mark("Share of right answers on held-out examples: no model ever trains on them."),
+        mark(
+            "Share of right answers on held-out examples: no model ever trains on them. A table of "
+            "your own that is learnt by heart is asked about all its rows."
+        ),
         mark("accuracy; accuracies; held-out examples"),
     ),
     mark("on training examples"): Word(

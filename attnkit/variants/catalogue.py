@@ -120,7 +120,7 @@ def title_of(variant: str) -> str:
     if "module" in variant.given:
         value = variant.value.rpartition("=")[2]
         name, given = value.rpartition(".")[0], GIVEN.get(value)
-        origins = {one.origin for one in GIVEN.values() if one.name == name}
+        origins = {one.origin for one in [*GIVEN.values()] if one.name == name}
         return f"{name} ({given.origin})" if given and len(origins) > 1 else name
     entries = [] if variant.is_partition else names_of(variant)
     return entries[0].name if entries else variant.value

@@ -87,14 +87,15 @@ class Given:
             ValueError: If it cannot be made or does not compute what it should at these sizes.
         """
         key = astuple(sizes)
-        if key not in self.kept:
+        kept = self.kept.get(key)
+        if kept is None:
             try:
-                self.kept[key] = self.layers_at(sizes)
+                kept = self.layers_at(sizes)
             except ValueError as error:
-                self.kept[key] = error.with_traceback(None)
+                kept = error.with_traceback(None)
+            self.kept[key] = kept
             while len(self.kept) > _MOST_SIZES:
-                del self.kept[next(iter(self.kept))]
-        kept = self.kept[key]
+                self.kept.pop(next(iter([*self.kept])), None)
         if isinstance(kept, ValueError):
             raise type(kept)(*kept.args)
         return kept
@@ -124,7 +125,7 @@ def give(value: str, given: Given) -> Variant:
 
     The layers of earlier classes of its name and file are dropped.
     """
-    for earlier in GIVEN.values():
+    for earlier in [*GIVEN.values()]:
         if (earlier.name, earlier.origin) == (given.name, given.origin):
             earlier.kept.clear()
     GIVEN[value] = given

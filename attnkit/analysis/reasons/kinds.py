@@ -263,7 +263,7 @@ KINDS = (
         kind="worse than guesses",
     ),
     Sentence(
-        "{variant} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
+        "{variant} has learnt nothing yet: its loss of {loss:.2f} is that of guessing among "
         "{n_answers} answers.",
         lambda run: abs(run.loss - run.guessed) <= GUESSED_LOSS * run.guessed,
         kind="chance",

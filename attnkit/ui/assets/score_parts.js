@@ -10,7 +10,7 @@ import { titled } from "./heads.js";
 import { columnsChart } from "./charts.js";
 import { say } from "./panels.js";
 
-const LEAST_PART = 170, ROUNDING = 1e-5; // as in attnkit/analysis/inspection/symmetry_words.py
+const LEAST_PART = 170, ROUNDING = 1e-5; // as in attnkit/analysis/inspection/symmetry.py
 
 /** A share of a squared norm: 0% or 100% only if it differs from that by rounding, else with as many digits as it takes. */
 function percentOf(part) {
