@@ -10,7 +10,7 @@ from attnkit.analysis.inspection import lookup, similarity, symmetry
 from attnkit.analysis.inspection.lookup import lookup_sentences
 from attnkit.analysis.inspection.similarity import alikeness_sentences, head_table
 from attnkit.analysis.inspection.symmetry import direction_sentences, table_columns
-from attnkit.foundation.words import said
+from attnkit.foundation.words import first_true
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def unsaid(monkeypatch):
 
     def counted(rows, numbers):
         left.discard(next((text for text, holds in rows.items() if holds(numbers)), ""))
-        return said(rows, numbers)
+        return first_true(rows, numbers)
 
     for module in modules:
-        monkeypatch.setattr(module, "said", counted)
+        monkeypatch.setattr(module, "first_true", counted)
     return left
 
 

@@ -47,7 +47,7 @@ class Group(list[Any]):
         return named([member.name for member in self])
 
 
-def said(
+def first_true(
     rows: Iterable[Sentence] | Mapping[str, Callable[[Any], Any]],
     numbers: Any,
     shown: Callable[[Any, str], Any] = getattr,

@@ -23,7 +23,13 @@ from attnkit.foundation.settings import message_of
 from attnkit.service.process import ChildProcess
 from attnkit.service.protocol import Answer, GiveModule, encode, read
 from attnkit.variants import Variant
-from attnkit.variants.module import GIVEN, Given, give, read_code, variant_of_code
+from attnkit.variants.module import (
+    OWN_MODULES,
+    OwnModule,
+    read_code,
+    register_module,
+    variant_of_code,
+)
 from attnkit.variants.module_layers import ModuleFacts
 from attnkit.variants.wiring import Sizes
 
@@ -66,7 +72,7 @@ class OwnModules:
         def facts_at(sizes: Sizes) -> ModuleFacts:
             return ModuleFacts.from_dict(self.ask(replace(command, sizes=asdict(sizes))))
 
-        return give(value, Given(wanted, Path(file).name, facts_at)), command
+        return register_module(value, OwnModule(wanted, Path(file).name, facts_at)), command
 
     def changed(self, variant: Variant) -> tuple[str, str] | None:
         """Return file and class of a variant whose file has changed since it was loaded, or None.
@@ -160,7 +166,7 @@ def answer_to(command: GiveModule) -> Answer:
         value = variant.given["module"].value
         found: dict[str, Any] = {"value": value}
         if command.sizes is not None:
-            found = asdict(GIVEN[value].layers(Sizes(**command.sizes)))
+            found = asdict(OWN_MODULES[value].layers(Sizes(**command.sizes)))
     except Exception as error:  # code of somebody else may raise anything
         is_ours = isinstance(error, ValueError)
         text = message_of(error) if is_ours else f"{type(error).__name__}: {error}"

@@ -142,7 +142,7 @@ class ColumnsUnclear(BadDocument):
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenTable:
     """A table with the names of its columns, before some of them are taken.
 
     Attributes:
@@ -175,7 +175,7 @@ def read_file(path: str | Path, choices: Choices = Choices()) -> Reading:
 
 
 def read_data(
-    content: bytes, ending: str, choices: Choices = Choices(), opened: Opened | None = None
+    content: bytes, ending: str, choices: Choices = Choices(), opened: OpenTable | None = None
 ) -> Reading:
     """Return the data in the content of a file.
 
@@ -194,16 +194,16 @@ def read_data(
         if choices.columns:
             raise BadDocument(tr("it is a text, which has no columns"))
         text, encoding = decoded(content, choices.encoding)
-        _tell_encoding(guesses, encoding, choices)
+        _note_encoding(guesses, encoding, choices)
         return Reading(Text.name, Text.text_form(text), guesses)
     opened = opened or open_table(content, ending, choices)
     guesses |= opened.guesses
-    taken = _taken(opened.cells, opened.separator, choices, guesses)
-    text = table_text(_filled(opened, list(taken), choices), len(taken))
+    taken = _chosen_columns(opened.cells, opened.separator, choices, guesses)
+    text = table_text(_rows_without_empty_cells(opened, list(taken), choices), len(taken))
     return Reading(kinds()[len(taken)].name, text, guesses, taken)
 
 
-def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Opened:
+def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> OpenTable:
     """Return a table with the names of its columns, of which none is taken yet.
 
     Raises:
@@ -211,13 +211,13 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     """
     sheet = read_sheet(content, ending, encoding=choices.encoding, separator=choices.separator)
     guesses: dict[str, str] = {}
-    _tell_encoding(guesses, sheet.encoding, choices)
+    _note_encoding(guesses, sheet.encoding, choices)
     rows = sheet.cells.map(_text)
     rows = rows.loc[:, (rows != "").any(axis=0)]
     if not rows.size:
         raise BadDocument(tr("it has no rows"))
     if sheet.is_named:
-        return Opened(_under(rows, [*rows.columns]), None, "", guesses)
+        return OpenTable(_under(rows, [*rows.columns]), None, "", guesses)
     first = [str(cell) for cell in rows.iloc[0]]
     heading = choices.heading
     if heading is None:
@@ -235,7 +235,7 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     numbered = [tr("column {number}", number=i + 1) for i in range(len(first))]
     names = [name or numbered[i] for i, name in enumerate(first)] if heading else numbered
     cells = rows.iloc[1:] if heading else rows
-    return Opened(_under(cells, names), heading, sheet.separator, guesses)
+    return OpenTable(_under(cells, names), heading, sheet.separator, guesses)
 
 
 def kinds() -> dict[int, type[OwnData]]:
@@ -244,7 +244,7 @@ def kinds() -> dict[int, type[OwnData]]:
     return {task.n_columns: task for task in tasks if task.n_columns}
 
 
-def _tell_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> None:
+def _note_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> None:
     if encoding not in ("", "utf_8", choices.encoding):
         name = ENCODINGS.get(encoding, encoding)
         guesses["encoding"] = tr("Its characters are read as {encoding}.", encoding=name)
@@ -309,7 +309,7 @@ def is_number(cell: str) -> bool:
         return False
 
 
-def _taken(
+def _chosen_columns(
     cells: pd.DataFrame, separator: str, choices: Choices, guesses: dict[str, str]
 ) -> tuple[str, ...]:
     """Return the names of the columns that are taken, in the order of their roles."""
@@ -386,7 +386,9 @@ def _is_relation(column: pd.Series) -> bool:
     return is_repeated and not all(map(is_number, filled))
 
 
-def _filled(opened: Opened, taken: list[str], choices: Choices) -> list[tuple[Any, ...]]:
+def _rows_without_empty_cells(
+    opened: OpenTable, taken: list[str], choices: Choices
+) -> list[tuple[Any, ...]]:
     """Return the rows without empty cells; leave the others out if that was chosen."""
     table, first = opened.cells[taken], 2 if opened.heading else 1  # as a spreadsheet counts
     is_empty = (table == "").any(axis=1)

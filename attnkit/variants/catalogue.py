@@ -10,7 +10,7 @@ import re
 
 from attnkit.foundation.language import tr
 from attnkit.foundation.registry import calling_module, name_taken
-from attnkit.variants.module import GIVEN
+from attnkit.variants.module import OWN_MODULES
 from attnkit.variants.names import CATALOGUE, Named, key_of
 from attnkit.variants.text import Variant
 
@@ -119,8 +119,8 @@ def title_of(variant: str) -> str:
     variant = Variant(variant)
     if "module" in variant.given:
         value = variant.value.rpartition("=")[2]
-        name, given = value.rpartition(".")[0], GIVEN.get(value)
-        origins = {one.origin for one in [*GIVEN.values()] if one.name == name}
+        name, given = value.rpartition(".")[0], OWN_MODULES.get(value)
+        origins = {one.origin for one in [*OWN_MODULES.values()] if one.name == name}
         return f"{name} ({given.origin})" if given and len(origins) > 1 else name
     entries = [] if variant.is_partition else names_of(variant)
     return entries[0].name if entries else variant.value

@@ -59,7 +59,7 @@ _MOST_SIZES = 8
 """Number of sizes at which the layers of a class are kept."""
 
 
-class Given:
+class OwnModule:
     """A class that was given as attention.
 
     Attributes:
@@ -116,19 +116,19 @@ def _layers_at(attention: type[nn.Module], origin: str, sizes: Sizes) -> ModuleL
     return layers
 
 
-GIVEN: dict[str, Given] = {}
+OWN_MODULES: dict[str, OwnModule] = {}
 """Classes that were given in this process, by the value of their `module` option."""
 
 
-def give(value: str, given: Given) -> Variant:
+def register_module(value: str, given: OwnModule) -> Variant:
     """Let text forms name a class from now on, and return its variant.
 
     The layers of earlier classes of its name and file are dropped.
     """
-    for earlier in [*GIVEN.values()]:
+    for earlier in [*OWN_MODULES.values()]:
         if (earlier.name, earlier.origin) == (given.name, given.origin):
             earlier.kept.clear()
-    GIVEN[value] = given
+    OWN_MODULES[value] = given
     return Variant(f"QKV {ModuleOption.name}={value}")
 
 
@@ -182,11 +182,11 @@ def _variant_of_class(attention: type[nn.Module], code: bytes, origin: str) -> V
     code += _enclosed_by(attention).encode()
     digest = hashlib.blake2b(code, digest_size=_DIGITS // 2).hexdigest()
     value = f"{attention.__name__}.{digest}"
-    known = GIVEN.get(value)
+    known = OWN_MODULES.get(value)
     if known is not None and known.attention is attention:
         return Variant(f"QKV {ModuleOption.name}={value}")
     layers_at = partial(_layers_at, attention, origin)
-    return give(value, Given(attention.__name__, origin, layers_at, attention))
+    return register_module(value, OwnModule(attention.__name__, origin, layers_at, attention))
 
 
 def read_code(name: str) -> bytes:
@@ -346,7 +346,7 @@ class ModuleOption(Option):
     @classmethod
     def read(cls, text: str | None) -> ModuleOption:
         """Read a class that was given in this process."""
-        if text not in GIVEN:
+        if text not in OWN_MODULES:
             raise ValueError(HOW_TO_GIVE)
         return cls(text)
 
@@ -367,7 +367,7 @@ class ModuleOption(Option):
     @property
     def title(self) -> str:
         """Name of the class."""
-        return GIVEN[self.value].name
+        return OWN_MODULES[self.value].name
 
     def rewire(self, wiring: Wiring) -> None:
         """Replace all weights by those of the module.
@@ -375,7 +375,7 @@ class ModuleOption(Option):
         Raises:
             ValueError: If the module cannot be made or does not compute what it should.
         """
-        wiring.module = GIVEN[self.value].layers(wiring.sizes)
+        wiring.module = OWN_MODULES[self.value].layers(wiring.sizes)
         wiring.weights = wiring.module.weights
         wiring.sizes.d_mlp = 0  # the module has its own
         wiring.symmetric = False

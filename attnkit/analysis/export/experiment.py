@@ -19,7 +19,7 @@ from attnkit.experiment.experiment import Experiment, default_settings, text_of
 from attnkit.tasks import OwnData, Text
 from attnkit.tasks.own_files import ROLES
 from attnkit.variants import Variant
-from attnkit.variants.module import GIVEN
+from attnkit.variants.module import OWN_MODULES
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -84,7 +84,11 @@ def command_line(experiment: Experiment) -> str:
 def own_file(variant: Variant) -> str:
     """Return "FILE.py:CLASS" of a variant that a PyTorch module computes; empty for others."""
     option = variant.given.get("module")
-    return "" if option is None else f"{GIVEN[option.value].origin}:{GIVEN[option.value].name}"
+    return (
+        ""
+        if option is None
+        else f"{OWN_MODULES[option.value].origin}:{OWN_MODULES[option.value].name}"
+    )
 
 
 _OPTIONS = {

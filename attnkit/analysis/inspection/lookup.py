@@ -34,7 +34,7 @@ from attnkit.analysis.inspection.replay import Replay, Replayed, batched_replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
 from attnkit.analysis.responses import Example
-from attnkit.foundation.words import Group, listed, said
+from attnkit.foundation.words import Group, first_true, listed
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Task
 from attnkit.training.film import Film, Frame
@@ -486,7 +486,7 @@ def _clause(group: Group) -> str:
         agree=all(one.is_right == first.is_right for one in group),
         expected=first.attends == "most" or (first.attends == "right") == first.is_right,
     )
-    return f"{said(_ATTEND, numbers)}{said(_ANSWER, numbers)}"
+    return f"{first_true(_ATTEND, numbers)}{first_true(_ANSWER, numbers)}"
 
 
 _ATTEND = {

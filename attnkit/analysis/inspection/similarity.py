@@ -39,7 +39,7 @@ from attnkit.analysis.similarity import (
     weights_cka,
 )
 from attnkit.experiment.layer_specs import LayerSpec
-from attnkit.foundation.words import capitalised, listed, said
+from attnkit.foundation.words import capitalised, first_true, listed
 from attnkit.tasks import NOTHING
 from attnkit.training.film import Film, filmed_steps
 from attnkit.training.summary import two_decimals
@@ -394,7 +394,7 @@ def conclude(
         mostly="" if n_side == n else "mostly ",
         of_all="" if n_side == n else f" ({n_side} of {n} pairs)",
     )
-    return capitalised(said(_CONCLUSIONS, numbers))
+    return capitalised(first_true(_CONCLUSIONS, numbers))
 
 
 _CONCLUSIONS = {

@@ -31,7 +31,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
 from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
-from attnkit.foundation.words import Group, all_of, capitalised, listed, said
+from attnkit.foundation.words import Group, all_of, capitalised, first_true, listed
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Examples
 from attnkit.training import metrics
@@ -457,7 +457,7 @@ def conclude(states: Sequence[Direction], step: int, header: Mapping[str, Any]) 
         differ=bool(tied and others) and all(state.sign == "≠" for state in others),
         costless=all(state.accuracy >= SOLVED for state in tied),
     )
-    return f"{said(_CONCLUSIONS, numbers)} {said(_BESIDE, numbers)}".rstrip()
+    return f"{first_true(_CONCLUSIONS, numbers)} {first_true(_BESIDE, numbers)}".rstrip()
 
 
 _CONCLUSIONS = {

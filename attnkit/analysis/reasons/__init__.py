@@ -25,7 +25,7 @@ from attnkit.analysis.reasons.kinds import (
 from attnkit.analysis.reasons.numbers import marked_pair, named_query, numbers_of
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import tr
-from attnkit.foundation.words import Sentence, said
+from attnkit.foundation.words import Sentence, first_true
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
@@ -101,7 +101,7 @@ def _row_of(run: SimpleNamespace) -> Sentence | None:
 
 def _reason(run: SimpleNamespace, row: Sentence) -> Reason:
     """Return the reason of a failure that fits a run."""
-    advice = said(ADVICE.get(row.kind, ()), run, shown)
+    advice = first_true(ADVICE.get(row.kind, ()), run, shown)
     return _about(run, row.kind, row.fill(run, shown), advice)
 
 

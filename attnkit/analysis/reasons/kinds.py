@@ -14,7 +14,7 @@ import numpy as np
 
 from attnkit.analysis.direction import LEARNT, MARGIN
 from attnkit.foundation.language import mark, tr
-from attnkit.foundation.words import Sentence, capitalised, listed, said
+from attnkit.foundation.words import Sentence, capitalised, first_true, listed
 from attnkit.training.summary import percent
 from attnkit.variants.sharing import Sharing
 
@@ -83,7 +83,7 @@ _SMALL_PERCENT = {"mass_on_target", "mass_on_reverse", "reference_mass", "right"
 def shown(run: SimpleNamespace, name: str) -> Any:
     """Return a number as sentences show it, or a sentence that is part of a text by its name."""
     if name in PARTS:
-        return said(PARTS[name], run, shown)
+        return first_true(PARTS[name], run, shown)
     value = getattr(run, name)
     if name in _SMALL_PERCENT and value < 0.01:
         # Translators: stands for a number, such as in "gives under 1% to the right token".

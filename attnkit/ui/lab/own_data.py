@@ -36,7 +36,7 @@ from attnkit.tasks.own_files import (
     ROLES,
     Choices,
     ColumnsUnclear,
-    Opened,
+    OpenTable,
     Reading,
     open_table,
     read_data,
@@ -147,7 +147,7 @@ class Draft:
             ending = ".csv"  # so that a message says what is wrong with a table
         return ending, self.text.encode("utf-8", "replace")
 
-    def opened(self) -> Opened | None:
+    def opened(self) -> OpenTable | None:
         """Return the table with the names of its columns; None if it is none."""
         ending, content = self.source
         is_too_large = len(content) > server_settings().max_data_bytes
@@ -158,7 +158,7 @@ class Draft:
         except BadDocument:
             return None
 
-    def read(self, opened: Opened | None = None) -> Reading:
+    def read(self, opened: OpenTable | None = None) -> Reading:
         """Return the data as they are read.
 
         Args:
@@ -392,7 +392,7 @@ def _request(draft: Draft) -> None:
     st.rerun()
 
 
-def _columns(draft: Draft, opened: Opened | None) -> None:
+def _columns(draft: Draft, opened: OpenTable | None) -> None:
     """Draw the choices of how data are read, each with what was guessed."""
     choices = draft.choices
 
@@ -514,7 +514,7 @@ def _upload(draft: Draft) -> None:
             _take(draft, file=taken)
 
 
-def _reading(draft: Draft, opened: Opened | None) -> str:
+def _reading(draft: Draft, opened: OpenTable | None) -> str:
     """Say how the data are read; return what is wrong with them, or nothing."""
     if not draft.source[1].strip():
         return ""
