@@ -19,7 +19,7 @@ from attnkit.evidence.quick import NEW_SEED
 from attnkit.evidence.record import Records
 from attnkit.evidence.words import rises_in_words
 from attnkit.service.service import Refused, TrainingService
-from attnkit.sweeps import shipped as shipped_sweeps
+from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.ui.markdown import plain
 from attnkit.ui.pages.questions import ALL, CLAIM, NEW, SHOWN, VIEW
 from attnkit.ui.server.service import training_service
@@ -98,7 +98,7 @@ def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(seed):
         assert {f"open_{name}" for name in question.claims} <= {b.key for b in tab.button}
         assert (tab.radio[0].options, tab.radio[0].value) == (list(question.guesses), None)
         if question.sweep:
-            result = shipped_sweeps.load_shipped(question.sweep)
+            result = load_sweep(question.sweep)
             assert conclusion(result, *list(result.sweep.axes)[:2]).text in text
 
 

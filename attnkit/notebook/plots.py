@@ -199,7 +199,7 @@ def _angles(head: MeasuredHead) -> Titled:
 
 def _portrait(head: MeasuredHead) -> Portrait:
     if head.portrait is None:
-        raise ValueError(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
+        raise NoFigure(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
     return head.portrait
 
 
