@@ -48,7 +48,8 @@ def test_train_writes_a_table_its_numbers_and_its_weights(run, tmp_path):
     lines, document = output.splitlines(), json.loads(path.read_text())
     assert code == 0
     assert lines[0].split()[:2] == ["sharing", "accuracy"]
-    assert [line.split()[0] for line in lines[1:-1]] == ["QKV", "Q=K=V"]
+    assert [line.split()[0] for line in lines[1:-2]] == ["QKV", "Q=K=V"]
+    assert lines[-2] == "Solved: at least 99% right at 3 evaluations in a row."
     assert lines[-1].startswith("directed: 4 runs, step 12 of 12, chance 0.357;")
     loaded = Result.load(folder)
     experiment = ak.Experiment(sharing=["QKV", "Q=K=V"], n_seeds=2, steps=12, **SETTINGS)

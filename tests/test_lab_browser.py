@@ -221,20 +221,22 @@ def test_a_newcomer_looks_inside_and_finds_everything_again(page, address):
 
 def test_the_finished_example_is_in_one_view(lab):
     """On the smallest laptop, in light and dark alike, and on projectors with larger letters."""
-    window = (1280, 640)
-    resize(lab, window)
-    boxes(lab)  # a window that changes may move the sidebar
-    if lab.evaluate(SIDEBAR_IS_OPEN):
-        lab.evaluate(PRESS_SIDEBAR)
-        lab.wait_for_function(f"() => !({SIDEBAR_IS_OPEN})()")
-    found = all_in_view(lab, window)
+
+    def without_sidebar(window):
+        resize(lab, window)
+        boxes(lab)  # a window that changes may move the sidebar
+        if lab.evaluate(SIDEBAR_IS_OPEN):
+            lab.evaluate(PRESS_SIDEBAR)
+            lab.wait_for_function(f"() => !({SIDEBAR_IS_OPEN})()")
+        return window
+
+    found = all_in_view(lab, without_sidebar((1280, 640)))
     lab.emulate_media(color_scheme="dark")
     assert same_boxes(found, boxes(lab))
     lab.emulate_media(color_scheme="light")
     for column in lab.locator(".ak-board-map").all():  # eight names twice, and eight answers
         expect(column.locator("text:not(:empty)")).to_have_count(24)
-    window = (1280, 720)
-    resize(lab, window)
+    window = without_sidebar((1280, 720))
     before = lab.evaluate(LETTERS)
     switch = lab.locator(".st-key-projector input")
     switch.evaluate("(node) => node.click()")

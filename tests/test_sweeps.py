@@ -357,7 +357,7 @@ def test_the_command_tells_what_is_missing_trains_it_and_repeats_a_sample(folder
     file.write_text(changed(n_seeds=3, budget={"price_per_core_hour": 2}).to_toml())
     code, output, errors = run("sweep", str(file), "--resume", "--estimate")
     assert (code, output) == (0, "")
-    told = "8 runs .* 16 .* 1 s of one core, 1 s on 1 workers, 1 s of it to start.*cost 0.00\n$"
+    told = "8 runs .* 16 .* 1 s of one core, 1 s on 1 worker, 1 s of it to start.*cost 0.00\n$"
     assert re.match(told, errors)
     code, output, errors = run("sweep", str(file), "--resume")
     assert (code, f"\n24 runs in {folder}; all of" in output) == (0, True)

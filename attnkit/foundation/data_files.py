@@ -156,12 +156,19 @@ def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
     return text, encoding.removesuffix("_sig")
 
 
+_LENIENT = 0.4
+"""Threshold of the search for an encoding where that of charset-normalizer, 0.2, finds none: a few
+words among numbers look less like a language than a text does."""
+
+
 def _likeliest(content: bytes) -> str:
     """Return the likeliest encoding: of those as clean, one whose letters are all letters."""
     from charset_normalizer import from_bytes
 
     names = list(ENCODINGS)
-    found = from_bytes(content, cp_isolation=names)
+    found = from_bytes(content, cp_isolation=names) or from_bytes(
+        content, cp_isolation=names, threshold=_LENIENT
+    )
 
     def unlikeliness(match: Any) -> tuple[int, int, float, int]:
         n_symbols = sum(ord(sign) > 127 and not sign.isalpha() for sign in str(match))
