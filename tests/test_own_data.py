@@ -22,6 +22,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from idle import idle_service, link_of, open_page, show, visit
 from searching import briefly, times
+from visiting import drawn as drawing
 from visiting import plain_text, press, said, switch, turn_to
 
 import attnkit as ak
@@ -567,6 +568,7 @@ def test_examples_and_pastes_open_are_taken_back_and_are_trained(tmp_path):
         assert "restore_own_data" not in [one.key for one in tab.button]
         tab.radio(key="set_learn").set_value("by_heart")
         assert task_of(show(tab)).learn == "by_heart"
+        assert drawing(tab, "board")["asks_trained"]
         press(tab, "change_own_data")
         draft = tab.session_state["own_data_draft"]
         typed = {"way": drafts.TYPE, "text": PASTED, "kind": "pairs", "heading": False}

@@ -160,7 +160,7 @@ def _summary(result: SweepResult) -> str:
 
     table = cells(result)
     means, counts = table["accuracy"], zip(table["n_solved"], table["n_seeds"], strict=True)
-    shown = table[[*result.sweep.axes, "sharing"]].assign(
+    rows = table[[*result.sweep.axes, "sharing"]].assign(
         runs=table["n_seeds"],
         accuracy=["–" if mean != mean else f"{mean:.3f}" for mean in means],
         solved=[f"{n_solved}/{n_seeds}" for n_solved, n_seeds in counts],
@@ -168,7 +168,7 @@ def _summary(result: SweepResult) -> str:
     )
     failures = result.runs["error"].value_counts()
     lines = [f"{count} runs failed: {reason}" for reason, count in failures.head(3).items()]
-    return "\n".join([shown.to_string(index=False, max_rows=_MOST_ROWS), *lines])
+    return "\n".join([rows.to_string(index=False, max_rows=_MOST_ROWS), *lines])
 
 
 def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:

@@ -143,6 +143,7 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
         "steps": "",
         "previous_steps": "",
         "quantity": metric,
+        "asks_trained": task.asks_trained,
         "top": 1.0,
         "turn": experiment.training.earlier_steps,
         "legend": legend_of(metric, experiment, reference_levels(metric, task)),

@@ -26,6 +26,9 @@ ELSEWHERE_KEY = mark(
 _FORMS = ("", "-open", "-open-dot", "-dot")
 """Forms of the symbols of the first, second, … arm with the same sharing."""
 
+_MOST_TICKS = 5
+"""Largest number of doublings between the ends of an axis that are all labelled."""
+
 _HEIGHT = 19
 """Height of a row in pixels."""
 
@@ -53,7 +56,8 @@ def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
     margin = 0.05 * (high - low) or 0.5
     axis = Axis(low - margin, high + margin, axis_title(measure))
     if measure.unit == "doublings":
-        ticks = range(math.ceil(low), math.floor(high) + 1)
+        every = max(1, math.ceil((high - low) / _MOST_TICKS))
+        ticks = range(math.ceil(low), math.floor(high) + 1, every)
         axis = replace(axis, ticks=ticks, texts=[f"{2**tick:,}" for tick in ticks])
     # Translators: label of the structure (layers, heads, widths) that a claim has itself.
     as_claimed = tr("as claimed")

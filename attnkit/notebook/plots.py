@@ -146,7 +146,10 @@ def _curves(plot: Callable[[Snapshot], Figure], words: str, snapshot: Snapshot) 
     """Plot curves, with their legend in words."""
     figure = plot(snapshot)
     legend = figure["layout"]["meta"]["legend"]
-    title = f"{snapshot.experiment.task.title}: {words}"
+    task = snapshot.experiment.task
+    if task.asks_trained:
+        words = words.replace("held-out examples", "all rows")
+    title = f"{task.title}: {words}"
     return figure, title, legend_in_words(legend) or "This task has neither."
 
 

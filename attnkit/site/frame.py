@@ -138,8 +138,8 @@ def figure_html(figure: Figure, label: str) -> str:
     """Return a figure that a page `with_plotly` draws; it scrolls sideways on a narrow screen."""
     name = f'aria-label="{escape(label, quote=True)}"'
     return (
-        f'<div class="ak-wide" role="group" tabindex="0" {name}><div class="ak-plotly" role="img" '
-        f'{name} style="height: {figure.layout.height}px">'
+        f'<div class="ak-wide" role="group" tabindex="0" {name}><div class="ak-plotly" '
+        f'style="height: {figure.layout.height}px">'
         f'<script type="application/json">{figure.to_json()}</script>'
         "<noscript>This figure needs scripts.</noscript></div></div>"
     )

@@ -120,6 +120,7 @@ class Task(BaseModel, ABC):
             default, which is smaller so that nobody waits; empty if the default is that experiment.
         corpus: Whether its examples are a fixed set, so that accuracy on the training examples is
             measured, too.
+        asks_trained: Whether it asks what it trains on, as a table does that is learnt by heart.
         slice_title: Property by which `slices` groups the answers; empty if there are no groups.
         label_legend: How to read a label of two names, for example "name: boss"; empty if labels
             need no explanation.
@@ -146,6 +147,7 @@ class Task(BaseModel, ABC):
     overrides: ClassVar[dict[str, Any]] = {}
     full_size: ClassVar[dict[str, Any]] = {}
     corpus: ClassVar[bool] = False
+    asks_trained: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
     label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = mark("a model that sees no context")

@@ -303,6 +303,11 @@ class Table(OwnData):
         return notes
 
     @property
+    def asks_trained(self) -> bool:  # type: ignore[override]
+        """Whether all rows are trained on and asked."""
+        return self.learn == "by_heart"
+
+    @property
     def _chance_by_heart(self) -> float:
         """How often the commonest answer is right."""
         answers = self.rows.numbers[:, -1]

@@ -76,7 +76,7 @@ function arrange(root, state) {
   const curve = Math.round(free * 0.58), asymmetry = Math.round(free - curve);
   const swiped = narrow && n * (width + GAP) - GAP > room;
   const size = { swiped, bands, perBand, width, left, answers, top, cellWidth, cellHeight, map, curve, asymmetry };
-  const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, state.data.mark, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
+  const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.asks_trained, state.data.top, state.data.mark, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
     columns.map(({ name, color, diagram, curve, levels, map: panel, asymmetry }) => [name, color, diagram, !curve, levels.length, panel?.lacking, !asymmetry])]);
   if (state.shape === shape) return false;
   Object.assign(state, { shape, size, rows });
@@ -123,9 +123,11 @@ function settledRoom(root, state, bands) {
 }
 
 function buildHeadings(state) {
+  const heldOut = state.data.quantity === "loss" ? tr("Loss on held-out examples") : tr("Accuracy on held-out examples");
   const words = {
-    3: state.data.quantity === "loss" ? tr("Loss on held-out examples") : tr("Accuracy on held-out examples"),
-    5: tr("Attention on one held-out example"), 8: tr("Score asymmetry"),
+    3: state.data.asks_trained ? tr("Accuracy on all rows") : heldOut,
+    5: state.data.asks_trained ? tr("Attention on one example") : tr("Attention on one held-out example"),
+    8: tr("Score asymmetry"),
   };
   const build = (band) => Object.fromEntries(Object.entries(words).map(([row, text]) => {
     const line = el("div", "ak-board-heading", state.grid);

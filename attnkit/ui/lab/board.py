@@ -151,6 +151,8 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     for metric in metrics:
         figure = plot_metric(snapshot, metric, lab.previous)
         title, alt = tr(_TITLES[metric]), tr(_ALTS[metric])
+        if task.asks_trained:
+            title = tr("Accuracy on all rows, by training step")
         charts.append((title, metric, figure, f"{alt} {finding(snapshot)}"))
     title = tr("Symmetry of the scores, direction of the attention")
     alt = " ".join([tr("Symmetry and attention over steps."), measures_finding(snapshot)])
