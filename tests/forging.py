@@ -82,10 +82,15 @@ def forge(draw, widget, field="", options=()):
 
 
 def forged_states(draw, widgets, share=1.0):
-    """Return states of a share of the widgets, whose kinds of value and options are given by id."""
+    """Return states of a share of the widgets, whose kinds of value and options are given by id.
+
+    Some states name a widget as Streamlit does not: by its key, or by any text.
+    """
+    keys = [widget.split("-", maxsplit=2)[-1] for widget in widgets]
     states = [
         forge(draw, widget, field if draw.random() < 0.8 else "", options)
         for widget, (field, options) in widgets.items()
         if draw.random() < share
     ]
+    states += [forge(draw, draw.choice((*TEXTS[:-1], *keys))) for _ in range(draw.choice((0, 0, 2)))]
     return WidgetStates(widgets=states)

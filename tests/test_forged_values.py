@@ -76,10 +76,10 @@ def test_no_page_fails_at_forged_values(page, service, seed):
 def test_a_widget_that_was_cleared_takes_its_next_value():
     """Its kind is known and checked, which Streamlit forgets when it reads the cleared value."""
     check_widget_values()
-    states = WStates()
-    states.set_widget_metadata(WidgetMetadata("a", str, str, "string_value"))
+    states, widget = WStates(), "$$ID-0-name"
+    states.set_widget_metadata(WidgetMetadata(widget, str, str, "string_value"))
     for value, is_taken in (({}, True), ({"string_value": "b"}, True), ({"int_value": 1}, False)):
-        state = WidgetState(id="a", **value)
+        state = WidgetState(id=widget, **value)
         assert is_allowed(state, states.widget_metadata) == is_taken
         states.set_widget_from_proto(state)
-        states["a"]
+        states[widget]

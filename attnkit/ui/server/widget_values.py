@@ -18,6 +18,7 @@ from streamlit.runtime.state import get_session_state
 from streamlit.runtime.state.common import (
     RegisterWidgetResult,
     WidgetMetadata,
+    is_element_id,
     unpack_widget_state_value,
 )
 from streamlit.runtime.state.session_state import (
@@ -109,7 +110,12 @@ def fits(state: WidgetState, metadata: WidgetMetadata[Any]) -> bool:
 
 
 def is_allowed(state: WidgetState, known: dict[str, WidgetMetadata[Any]]) -> bool:
-    """Return whether a value fits its widget; without a widget yet, it is checked later."""
+    """Return whether a value fits its widget; without a widget yet, it is checked later.
+
+    Streamlit would take an id of another form for a key of the session, which has no value then.
+    """
+    if not is_element_id(state.id) and not state.id.startswith(STREAMLIT_INTERNAL_KEY_PREFIX):
+        return False
     metadata = known.get(state.id)
     return metadata is None or fits(state, metadata)
 
