@@ -92,5 +92,7 @@ def forged_states(draw, widgets, share=1.0):
         for widget, (field, options) in widgets.items()
         if draw.random() < share
     ]
-    states += [forge(draw, draw.choice((*TEXTS[:-1], *keys))) for _ in range(draw.choice((0, 0, 2)))]
+    states += [
+        forge(draw, draw.choice((*TEXTS[:-1], *keys))) for _ in range(draw.choice((0, 0, 2)))
+    ]
     return WidgetStates(widgets=states)
