@@ -39,10 +39,10 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused
 from attnkit.sweeps import Sweep, SweepResult, run_sweep
-from attnkit.sweeps.planning import Plan
+from attnkit.sweeps.planning import Plan, n_runs_of
 from attnkit.sweeps.result import FOLDER, SHIPPED, SweepFolder, load_shipped
+from attnkit.sweeps.run import repeat_sample, train_chunk
 from attnkit.sweeps.specification import InvalidSweep, read_values
-from attnkit.sweeps.training import repeat_sample, train_chunk
 from attnkit.sweeps.workers import PLACES, LocalWorkers, RayWorkers, WorkerLost, open_workers
 from attnkit.tasks import TASKS
 from attnkit.training import train
@@ -79,7 +79,7 @@ class Inline:
             return lambda: None
         if self._loses(args[1]):
             return Mock(side_effect=self._error)
-        self.n_runs += args[1].n_runs
+        self.n_runs += n_runs_of(args[1])
         return Mock(return_value=function(*args))
 
     def wait(self, tasks, seconds):
@@ -233,13 +233,13 @@ def test_chunks_hold_every_missing_run_once(bits, seconds):
     plan = Plan.of(sweep, pd.DataFrame(finished, columns=["cell", "seed"]))
     found = []
     for chunk in plan.chunks(lambda group: seconds * len(group.variants), 2):
-        for group in chunk.groups:
+        for group in chunk:
             found += product([group.point], group.variants, group.seeds)
     assert len(found) == plan.n_missing
     assert set(found) == {tuple(index) for index in np.argwhere(missing).tolist()}
     long = Plan.of(Sweep(axes={"d_head": list(range(1, 65)), "n_layers": [1, 2]}))
     chunks = long.chunks(lambda group: 2.0 * len(group.variants), 4)
-    lengths = [sum(2.0 * len(group.variants) for group in chunk.groups) for chunk in chunks]
+    lengths = [sum(2.0 * len(group.variants) for group in chunk) for chunk in chunks]
     assert all(10 <= length <= 60 for length in lengths[:-1])
 
 
@@ -296,7 +296,7 @@ def test_a_cell_is_recorded_as_failed_if_its_worker_ends_when_it_trains_alone(tm
         attempts, folder = [], tmp_path / str(most)
 
         def loses(chunk, attempts=attempts, most=most):
-            holds = any(group.point == 2 and 1 in group.variants for group in chunk.groups)
+            holds = any(group.point == 2 and 1 in group.variants for group in chunk)
             attempts.extend([chunk] * holds)
             return holds and len(attempts) <= most
 

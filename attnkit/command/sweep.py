@@ -174,7 +174,7 @@ def _summary(result: SweepResult) -> str:
 def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:
     from attnkit.foundation.process import prepare_for_training
     from attnkit.sweeps.result import SweepResult
-    from attnkit.sweeps.training import repeat_sample
+    from attnkit.sweeps.run import repeat_sample
 
     prepare_for_training()
     n_cells = whole_number("--check", text, 1, _MOST_REPEATED)

@@ -34,7 +34,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -261,6 +261,11 @@ class Sweep(BaseModel):
         ]
 
     def __hash__(self) -> int:
+        return self.hash
+
+    @cached_property
+    def hash(self) -> int:
+        """Hash of the settings; caches ask for it often."""
         return hash(self.to_json())
 
     @property
@@ -277,6 +282,11 @@ class Sweep(BaseModel):
     def n_runs(self) -> int:
         """Number of runs that count: cells × seeds; runs on tuning seeds come in addition."""
         return self.n_cells * self.n_seeds
+
+    @property
+    def n_tuning_runs(self) -> int:
+        """Number of runs on tuning seeds for each cell."""
+        return self.rates.tuning_seeds * len(self.rates.multiples) * self.rates.tunes
 
     @property
     def seeds(self) -> range:

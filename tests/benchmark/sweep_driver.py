@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnkit.sweeps.planning import Chunk, ChunkReport, CostModel, Estimate, Plan
+from attnkit.sweeps.planning import Chunk, ChunkReport, CostModel, Estimate, Plan, n_runs_of
 from attnkit.sweeps.result import SweepFolder
 from attnkit.sweeps.run import Prepared, drive
 from attnkit.sweeps.specification import Sweep
@@ -42,7 +42,7 @@ class _Idle:
         return list(tasks)
 
     def result(self, task: Any) -> ChunkReport:
-        return ChunkReport(n_runs=self.chunks[task].n_runs)
+        return ChunkReport(n_runs=n_runs_of(self.chunks[task]))
 
     def shutdown(self, *, cancel: bool) -> None:
         pass
@@ -71,7 +71,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
     resumed = time.perf_counter()
     missing = Plan.of(sweep, folder.read_parts(["cell", "seed", "error"])).n_missing
     known = time.perf_counter()
-    assert missing == sum(chunk.n_runs for chunk in workers.chunks[n_written:])
+    assert missing == sum(n_runs_of(chunk) for chunk in workers.chunks[n_written:])
     return {
         "n cells": sweep.n_cells,
         "n chunks": len(workers.chunks),
@@ -86,7 +86,7 @@ def _simulated_rows(sweep: Sweep, chunk: Chunk) -> pd.DataFrame:
     """Return rows of a chunk as a worker writes them, with random numbers."""
     runs = [
         (sweep.cell_hash(sweep.point(group.point), sweep.sharing[variant]), variant, seed)
-        for group in chunk.groups
+        for group in chunk
         for variant in group.variants
         for seed in group.seeds
     ]
