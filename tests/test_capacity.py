@@ -19,23 +19,19 @@ from searching import briefly
 from test_metrics import expected_of
 from visiting import drawn, plain_text, press, said, show, turn_to, watch_series
 
-from attnkit.analysis import capacity
-from attnkit.analysis import conclusion as sentences
-from attnkit.analysis.boundary import Boundary, boundary, half_point, mean_ratio
-from attnkit.analysis.conclusion import conclusion
 from attnkit.figures import capacity as phases
-from attnkit.figures import frontier as costs_of
-from attnkit.figures import gaps
 from attnkit.figures.grid import cell_texts
 from attnkit.foundation.language import tr
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps import cells as capacity
+from attnkit.sweeps import conclusion as sentences
+from attnkit.sweeps.boundary import Boundary, boundary, half_point, mean_ratio
+from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui.pages import capacity as page
 from attnkit.ui.sweeps import live_sweep
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
-from attnkit.ui.sweeps.phase import COLUMNS
-from attnkit.ui.sweeps.sections import lab_experiment, numbers_of, row_of, take_mark
 from attnkit.variants import Variant
 
 X, Y = "d_head", "n_entries"
@@ -168,46 +164,17 @@ def test_no_other_cell_beats_those_on_the_frontier(drawn):
         assert (i in best) == (not beaten and not math.isnan(level))
 
 
-def test_costs_of_equal_accuracy_are_compared_between_cells_too():
-    """On the logarithm of the cost; an accuracy that is never reached has none."""
-
-    def matched(of_a, of_b, spread=0.0):
-        a, b = (frame(parameters=list(one), accuracy=list(one.values())) for one in (of_a, of_b))
-        b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - spread, b["accuracy"] + spread
-        return capacity.matching_cost(a, b, "parameters").set_index("accuracy", drop=False)
-
-    table = matched({100: 0.2, 200: 0.6, 400: 1.0}, {200: 0.2, 400: 0.6, 800: 1.0})
-    assert table["accuracy"].tolist() == [0.2, 0.6, 1.0]
-    assert table[["ratio", "low", "high"]].to_numpy() == pytest.approx(2)
-    middle = matched({100: 0.0, 400: 1.0}, {100: 0.0, 150: 0.5, 400: 1.0}).loc[0.5]
-    assert [middle["a"], middle["ratio"]] == pytest.approx([200, 0.75])
-    assert matched({100: 0.0, 400: 1.0}, {100: 0.2, 200: 0.7}).loc[1.0, ["b", "high"]].isna().all()
-    last = matched({100: 0.0, 400: 0.9}, {100: 0.0, 400: 0.9, 1600: 0.95}, 0.1).iloc[-1]
-    assert last["b"] == pytest.approx(400)
-    assert 100 < last["b_low"] < 400
-    assert last["b_high"] == last["high"] == math.inf
-    assert matched({}, {100: 0.2}).empty
-
-
-def test_the_frontier_and_costs_of_equal_accuracy_are_drawn_and_described():
-    """Every cell is a dot with the index of its row; limits may be infinite, or B falls short."""
+def test_the_frontier_is_drawn_and_described():
+    """Every cell is a dot with the index of its row."""
     table = capacity.slice_at(capacity.cells(failed(WHOLE, d_head=12, sharing="K=V")), {Y: 4})
-    cost, names = "kv_cache_floats_per_token", ("QKV", "K=V")
-    others, line, best = accepted(costs_of.plot_frontier(table, cost))["data"]
+    cost = "kv_cache_floats_per_token"
+    others, line, best = accepted(phases.plot_frontier(table, cost))["data"]
     trained = table.index[table["accuracy"].notna()]
     assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
     assert best["customdata"] == capacity.frontier(table, cost).index.tolist()
     assert line["x"] == best["x"] == table.loc[best["customdata"], cost].tolist()
-    told = costs_of.describe_frontier(table, cost)
+    told = phases.describe_frontier(table, cost)
     assert told.endswith(" 3 of 15 cells: QKV 0% for 2, K=V 0% for 2, QKV 100% for 6.")
-    qkv, kv = (table[table["sharing"] == name] for name in names)
-    for n_cells, words in ((8, "100%: 2.00 times (2.00 to 2.00)"), (4, "100%: K=V does not")):
-        found = capacity.matching_cost(qkv, kv[:n_cells], cost)
-        line = accepted(costs_of.plot_matching(found, cost, names))["data"][1]
-        assert line["y"] == found["ratio"].dropna().tolist()
-        assert words in costs_of.describe_matching(found, cost, names)
-    found.loc[0, ["high", "low"]] = math.inf, 0.0
-    accepted(costs_of.plot_matching(found, cost, names))
 
 
 def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
@@ -409,8 +376,8 @@ def test_marks_and_words_of_a_phase_diagram_are_those_of_its_cells():
 def test_differences_have_numbers_where_the_interval_excludes_zero():
     """They are those of the table; zero is in the middle of the scale. Words count clear cells."""
     names, table = ("K=V", "QKV"), capacity.difference(GAPPY, "K=V", "QKV")
-    accepted(gaps.plot_difference(capacity.slice_at(table, {Y: 2}), X, None, names, STEPS))
-    figure = accepted(gaps.plot_difference(table, X, Y, names))
+    accepted(phases.plot_difference(capacity.slice_at(table, {Y: 2}), X, None, names, STEPS))
+    figure = accepted(phases.plot_difference(table, X, Y, names))
     texts = [trace for trace in figure["data"] if trace.get("mode") == "text"]
     shown = {(x, y) for trace in texts for x, y in zip(trace["x"], trace["y"], strict=True)}
     marked = table[table["clear"]]
@@ -418,8 +385,8 @@ def test_differences_have_numbers_where_the_interval_excludes_zero():
     assert {text for trace in texts for text in trace["text"]} == {"−100"}
     axis = figure["layout"]["coloraxis"]
     assert axis["cmin"] == -axis["cmax"] == -1
-    assert [gaps.difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
-    text = gaps.describe_difference(table, X, Y, names)
+    assert [phases.difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
+    text = phases.describe_difference(table, X, Y, names)
     assert re.search("30 cells, −100 to 0.* K=V in 0 .* QKV in 7", text)
 
 
@@ -448,26 +415,26 @@ def shipped(monkeypatch, pages_service):
 def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv(monkeypatch):
     """With its seeds, settings and learning rates; it opens even if training is refused."""
     result, lost = made_up(), failed(made_up(), d_head=8, sharing="K=V")
-    assert row_of(without(result, d_head=8, n_entries=6), WIDE) is None
-    assert "d_head: got 12" in numbers_of(lost, row_of(lost, WIDE)).replace("\\", "")
-    row, choice = row_of(result, WIDE), CapacityChoice()
+    assert page.row_of(without(result, d_head=8, n_entries=6), WIDE) is None
+    assert "d_head: got 12" in page.numbers_of(lost, page.row_of(lost, WIDE)).replace("\\", "")
+    row, choice = page.row_of(result, WIDE), CapacityChoice()
     for mark in ([int(row.name)], 10**6, "cell"):
-        take_mark(choice, result, mark)
+        page.take_mark(choice, result, mark)
         assert choice.cell == WIDE
     for told in ("100%", "2 of 2", "200 steps", f"{row['parameters']:,} parameters", "0.005"):
-        assert told in numbers_of(result, row)
+        assert told in page.numbers_of(result, row)
     full = Mock(side_effect=Refused("12 experiments wait already"))
     for submit in (TrainingService.submit, full):
         monkeypatch.setattr(TrainingService, "submit", submit)
         tab = press(open_page("capacity", cell=str(WIDE)), "capacity_lab")
-        assert tab.session_state["lab"].experiment == lab_experiment(result, WIDE)
-    experiment = lab_experiment(failed(result, d_head=2, sharing="Q=K"), WIDE)
+        assert tab.session_state["lab"].experiment == page.lab_experiment(result, WIDE)
+    experiment = page.lab_experiment(failed(result, d_head=2, sharing="Q=K"), WIDE)
     assert (experiment.sharing, list(experiment.seeds)) == (("QKV", KV), list(result.sweep.seeds))
     assert (experiment.size.d_head, experiment.task.n_entries) == (8, 6)
-    assert lab_experiment(failed(result, d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
+    assert page.lab_experiment(failed(result, d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
     runs = result.runs.copy()
     runs.loc[runs["sharing"] == "K=V", "learning_rate"] = 0.02
-    tuned = lab_experiment(SweepResult(result.sweep, runs), WIDE)
+    tuned = page.lab_experiment(SweepResult(result.sweep, runs), WIDE)
     assert tuned.training.learning_rate == 0.005
     assert tuned.sharing == ("QKV", "K=V learning_rate=0.02")
 
@@ -494,7 +461,7 @@ def test_a_link_keeps_every_choice_that_is_shown(data):
         found.read_for(sweep)
         found.write_link()
     assert (found.problems, found.link) == ([], sent.link)
-    compared = ("one", "other") if sent.section in ("difference", "matching") else ()
+    compared = ("one", "other") if sent.section == "difference" else ()
     for name in ("measure", "section", "x", "y", "beside", "variants", "cell", *compared):
         assert getattr(found, name) == getattr(sent, name), name
 
@@ -525,7 +492,7 @@ def test_the_page_concludes_shows_a_diagram_and_every_section(monkeypatch, seed)
     tab = open_page("capacity")
     assert plain_text(tab.markdown[0]) == conclusion(made_up(), X, Y).text
     data = drawn(tab, page.PHASE)
-    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(COLUMNS)
+    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(phases.COLUMNS)
     assert data["picks"]
     assert data["alt"]
     assert len(data["save"]["table"]["rows"]) == made_up().sweep.n_cells
@@ -533,7 +500,7 @@ def test_the_page_concludes_shows_a_diagram_and_every_section(monkeypatch, seed)
     tab = show(tab)
     assert link_of(tab)["cell"] == "2/6/K=V"
     assert "0 of 2 seeds" in said(tab)
-    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": Y, X: "8", "one": "Q=K"}
+    params = {"sweep": CapacityChoice.sweep, "show": "difference", "x": Y, "one": "Q=K"}
     tab = open_page("capacity", **params, y=X, other="K=V")  # the last two are defaults
     assert not tab.warning
     assert link_of(turn_to(turn_to(tab, "guide"), "capacity")) == params

@@ -156,7 +156,7 @@ def _outlook(prepared: Prepared, n_workers: int, start: float) -> str:
 
 def _summary(result: SweepResult) -> str:
     """Return a table with one row per point and variant, and why runs have failed."""
-    from attnkit.analysis.capacity import cells
+    from attnkit.sweeps.cells import cells
 
     table = cells(result)
     means, counts = table["accuracy"], zip(table["n_solved"], table["n_seeds"], strict=True)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnkit.analysis.comparison import Metric
+from attnkit.analysis.comparison import Metric, levels_in_words
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.reached import levels_in_words
 from attnkit.figures.panels import thin
 from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot

@@ -17,13 +17,13 @@ from attnkit.analysis.comparison import (
     differences_between,
     differences_within,
     evaluation_table,
-    n_evaluations,
+    level_in_words,
+    metric_of,
     settings_table,
     summary_table,
     to_json,
     variants_of,
 )
-from attnkit.analysis.reached import level_in_words, metric_of
 from attnkit.figures.overlay import plot_overlay
 from attnkit.figures.replay import replay
 from attnkit.foundation.tables import csv_of_frame
@@ -113,7 +113,7 @@ def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
 def downloads(compared: Sequence[ComparedExperiment]) -> None:
     """Draw the downloads of all raw data of the chosen experiments."""
     st.subheader("Raw data", anchor=False)
-    n_rows = n_evaluations(compared)
+    n_rows = sum(len(one.snapshot.eval_steps) * one.experiment.n_runs for one in compared)
     limit = _MOST_ROWS_HOSTED if server_settings().hosted else _MOST_ROWS
     if n_rows > limit:
         st.caption(

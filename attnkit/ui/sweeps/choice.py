@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from attnkit.analysis.capacity import COSTS, Cost
-from attnkit.analysis.conclusion import Conclusion, conclusion, label_of
-from attnkit.figures.capacity import MEASURES, Measure
+from attnkit.figures.capacity import MEASURES, MOST_PANELS, Measure, middle_of
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps.cells import COSTS, Cost
+from attnkit.sweeps.conclusion import Conclusion, conclusion, label_of
 from attnkit.sweeps.result import SHIPPED
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
 from attnkit.ui.render_cache import cached_by_language
-from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -29,13 +28,12 @@ SECTIONS = {
     "slices": "Slices",
     "difference": "Difference of two variants",
     "frontier": "Accuracy and cost",
-    "matching": "Cost of equal accuracy",
     "numbers": "The numbers",
     "live": "A sweep of your own",
 }
 """Title of each section below the phase diagram, by its name in a link."""
 
-_OVER_ONE_AXIS = ("slices", "frontier", "matching")
+_OVER_ONE_AXIS = ("slices", "frontier")
 """Sections whose figures have one axis of the sweep."""
 
 _NAMES = {"sweep", "measure", "x", "y", "variants", "show", "one", "other", "cost", "cell"}
@@ -101,10 +99,11 @@ class CapacityChoice(Linked):
 
     def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
         """Yield the choices that every sweep has, by the name of their attribute."""
-        costs = self.section in ("frontier", "matching")
+        costs = self.section == "frontier"
         yield "sweep", LinkField("sweep", CapacityChoice.sweep, by_text([*SHIPPED, OWN]))
         yield "measure", LinkField("measure", CapacityChoice.measure, by_text(MEASURES))
-        yield "section", LinkField("show", "", by_text(SECTIONS))
+        shown = by_text(SECTIONS) | {"matching": "frontier"}  # a section of older versions
+        yield "section", LinkField("show", "", shown, ", ".join(SECTIONS))
         yield "cost", LinkField("cost", CapacityChoice.cost, by_text(COSTS), is_shown=costs)
 
     def _fields_of(self, sweep: Sweep) -> Iterator[tuple[str, LinkField[Any]]]:
@@ -114,7 +113,7 @@ class CapacityChoice(Linked):
         others = [name for name in axes if name != self.x]
         yield "y", LinkField("y", (others or [""])[0], by_text(others))
         present, pair = by_text(sweep.sharing), default_pair(sweep.sharing)
-        compares = self.section in ("difference", "matching")
+        compares = self.section == "difference"
         for side, variant in zip(("one", "other"), pair, strict=True):
             yield side, LinkField(side, variant, present, is_shown=compares)
         allowed = "the values of all axes, and a variant"
@@ -186,6 +185,10 @@ class CapacityChoice(Linked):
         if name == (self.y if side == "x" else self.x):
             self.x, self.y = self.y, self.x
         setattr(self, side, name)
+
+    def take_variants(self, sweep: Sweep, chosen: list[Variant]) -> None:
+        """Show the chosen variants in the order of the sweep; at least one of them stays."""
+        self.variants = tuple(v for v in sweep.sharing if v in chosen) or self.variants
 
     def write_link(self) -> None:
         """Write the choices into the address bar, without those that are the default."""
