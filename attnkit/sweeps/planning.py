@@ -1,7 +1,7 @@
 """Plan of a sweep: the missing runs, the chunks in which they are trained, and what they cost.
 
 Cells stay numbers until they are trained, so that a plan of a million cells fits into memory. Costs
-follow from a short measurement on this machine, and from what the chunks take.
+follow from a short measurement on this machine.
 """
 
 from __future__ import annotations
@@ -153,67 +153,29 @@ def n_runs_of(chunk: Chunk) -> int:
     return sum(group.n_runs for group in chunk)
 
 
-class ChunkReport(NamedTuple):
-    """Report of a worker about a chunk.
-
-    Attributes:
-        n_runs: Runs that were trained.
-        n_failed: Runs that could not be trained; the part holds the reasons.
-        seconds: Seconds that the runs took, with those on tuning seeds.
-    """
-
-    n_runs: int
-    n_failed: int = 0
-    seconds: float = 0.0
+def measured_pace(plan: Plan) -> float:
+    """Return the seconds of a unit of `work_of`, from a few steps of cheap and expensive cells."""
+    engine, paces = plan.sweep.engine, list[float]()
+    experiments = [e for group in sample(plan, 40) if (e := possible_experiment(plan.sweep, group))]
+    experiments.sort(key=lambda e: work_of(e, e.sharing[0], engine))
+    started = time.perf_counter()
+    for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
+        if experiments and time.perf_counter() - started < 4:
+            paces.append(measure_pace(engine, experiments[index].replace(n_seeds=1), block=2))
+    return mean(paces or [0.1])
 
 
-@dataclass
-class CostModel:
-    """Seconds that runs take on one core: measured before the sweep, corrected while it runs.
-
-    Attributes:
-        pace: Seconds per unit of `work_of`.
-    """
-
-    sweep: Sweep
-    pace: float = 0.1
-    _predicted: float = 0.0
-    _measured: float = 0.0
-
-    @staticmethod
-    def measured(sweep: Sweep, plan: Plan) -> CostModel:
-        """Measure a few steps of cheap and expensive cells of a plan, for a few seconds."""
-        experiments = [e for group in sample(plan, 40) if (e := possible_experiment(sweep, group))]
-        experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine))
-        paces: list[float] = []
-        started = time.perf_counter()
-        for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
-            if experiments and time.perf_counter() - started < 4:
-                experiment = experiments[index].replace(n_seeds=1)
-                paces.append(measure_pace(sweep.engine, experiment, block=2))
-        return CostModel(sweep, mean(paces)) if paces else CostModel(sweep)
-
-    def seconds(self, group: Group) -> float:
-        """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
-        predicted = self._predict(group)
-        return predicted * self._measured / self._predicted if self._predicted else predicted
-
-    def _predict(self, group: Group) -> float:
-        sweep, n_seeds, work = self.sweep, len(group.seeds) + self.sweep.n_tuning_runs, 0.0
-        # all variants, so that the same experiment serves every group at the point
-        whole = possible_experiment(sweep, group._replace(variants=(*range(len(sweep.sharing)),)))
-        for cell in group.cells():
-            (variant,) = cell.variants_in(sweep)
-            has_it = whole is not None and variant in whole.sharing
-            experiment = whole if has_it else possible_experiment(sweep, cell)
-            work += work_of(experiment, variant, sweep.engine) if experiment is not None else 0.0
-        return n_seeds * self.pace * work
-
-    def learn(self, chunk: Chunk, seconds: float) -> None:
-        """Correct the estimates by what a chunk has taken."""
-        if seconds:
-            self._predicted += sum(map(self._predict, chunk))
-            self._measured += seconds
+def seconds_of(group: Group, sweep: Sweep, pace: float) -> float:
+    """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
+    # all variants, so that the same experiment serves every group at the point
+    whole = possible_experiment(sweep, group._replace(variants=(*range(len(sweep.sharing)),)))
+    work = 0.0
+    for cell in group.cells():
+        (variant,) = cell.variants_in(sweep)
+        has_it = whole is not None and variant in whole.sharing
+        experiment = whole if has_it else possible_experiment(sweep, cell)
+        work += work_of(experiment, variant, sweep.engine) if experiment is not None else 0.0
+    return (len(group.seeds) + sweep.n_tuning_runs) * pace * work
 
 
 class Estimate(NamedTuple):
@@ -230,11 +192,11 @@ class Estimate(NamedTuple):
     megabytes: float
 
     @staticmethod
-    def of(plan: Plan, model: CostModel) -> Estimate:
+    def of(plan: Plan, pace: float) -> Estimate:
         """Return the estimate for a plan, from a sample of its points."""
         sweep, n_runs, groups = plan.sweep, plan.n_missing, sample(plan, 200)
         n_sampled = sum(group.n_runs for group in groups)
-        seconds = sum(model.seconds(group) for group in groups)
+        seconds = sum(seconds_of(group, sweep, pace) for group in groups)
         experiments = [e for group in groups if (e := possible_experiment(sweep, group))]
         largest = max((peak_megabytes(one, sweep.engine) for one in experiments), default=0.0)
         # all learning rates of a variant are tried together

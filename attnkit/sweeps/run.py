@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,13 +25,13 @@ from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.planning import (
     Chunk,
-    ChunkReport,
-    CostModel,
     Estimate,
     Group,
     Plan,
+    measured_pace,
     n_runs_of,
     possible_experiment,
+    seconds_of,
 )
 from attnkit.sweeps.result import SweepFolder, SweepResult, failed_rows, labelled
 from attnkit.sweeps.specification import InvalidSweep, Sweep
@@ -53,8 +54,8 @@ _COMPARED = ("accuracy", "loss", "steps_to_threshold", "score_symmetry", "learni
 """Columns that are compared to the bit."""
 
 
-def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> ChunkReport:
-    """Train a chunk and write its part.
+def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> int:
+    """Train a chunk, write its part, and return the number of runs that could not be trained.
 
     Cells that fail do not stop the others: their rows hold the reason instead of numbers.
     """
@@ -63,8 +64,7 @@ def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> ChunkReport:
     rows = pd.concat([train_group(sweep, group) for group in chunk], ignore_index=True)
     folder.write_part(rows)
     give_memory_back()
-    n_failed = int(rows["error"].notna().sum())
-    return ChunkReport(len(rows) - n_failed, n_failed, float(rows["seconds"].sum()))
+    return int(rows["error"].notna().sum())
 
 
 def train_first_batch(sweep: Sweep, group: Group) -> None:
@@ -200,7 +200,7 @@ class Prepared(NamedTuple):
     sweep: Sweep
     folder: SweepFolder
     plan: Plan
-    model: CostModel
+    pace: float
     estimate: Estimate
 
 
@@ -241,15 +241,15 @@ def prepare(
     if finished is not None and retry_failed:
         finished = finished[finished["error"].isna()]
     plan = Plan.of(sweep, finished)
-    model = CostModel.measured(sweep, plan) if plan.n_missing else CostModel(sweep)
-    estimate = Estimate.of(plan, model)
+    pace = measured_pace(plan)
+    estimate = Estimate.of(plan, pace)
     limit = sweep.budget.core_hours
     if limit and estimate.core_hours > limit:
         raise InvalidSweep(
             f"budget.core_hours: got {limit:g}, but the sweep is estimated to need "
             f"{estimate.core_hours:.3g}; allowed is 0 (no limit) or more than that"
         )
-    return Prepared(sweep, folder, plan, model, estimate)
+    return Prepared(sweep, folder, plan, pace, estimate)
 
 
 @contextmanager
@@ -282,19 +282,16 @@ def drive(
     ended the worker. A cell whose worker is lost is trained once more at the end, with no other
     beside it, and then recorded as failed.
 
-    Args:
-        prepared: The sweep.
-        workers: The workers.
-        report: Function that is called after every finished chunk.
+    `report` is called after every finished chunk.
     """
-    sweep, folder, model = prepared.sweep, prepared.folder, prepared.model
+    sweep, folder, pace = prepared.sweep, prepared.folder, prepared.pace
     folder.write_specification(sweep)
     progress = Progress(prepared.plan.n_missing)
     began = time.monotonic()
     waiting: list[Chunk] = []
     suspects: list[Chunk] = []  # cells that were given up while others trained beside them
     alone: Chunk | None = None
-    chunks = prepared.plan.chunks(model.seconds, workers.n_workers)
+    chunks = prepared.plan.chunks(partial(seconds_of, sweep=sweep, pace=pace), workers.n_workers)
     in_flight: dict[Any, Chunk] = {}
     while True:
         while len(in_flight) < _IN_FLIGHT_PER_WORKER * workers.n_workers:
@@ -310,7 +307,7 @@ def drive(
         for task in workers.wait(in_flight, _PATIENCE):
             chunk = in_flight.pop(task)
             try:
-                done = workers.result(task)
+                n_failed = workers.result(task)
             except WorkerLost as error:
                 if len(cells := [cell for group in chunk for cell in group.cells()]) > 1:
                     waiting += [(cell,) for cell in cells]
@@ -322,9 +319,8 @@ def drive(
                     folder.write_part(_failed(sweep, group, reason))
                     progress.n_failed += n_runs_of(chunk)
             else:
-                model.learn(chunk, done.seconds)
-                progress.n_done += done.n_runs
-                progress.n_failed += done.n_failed
+                progress.n_done += n_runs_of(chunk) - n_failed
+                progress.n_failed += n_failed
         progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers
         if report is not None:
             report(progress)

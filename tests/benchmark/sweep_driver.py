@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnkit.sweeps.planning import Chunk, ChunkReport, CostModel, Estimate, Plan, n_runs_of
+from attnkit.sweeps.planning import Chunk, Estimate, Plan, n_runs_of, seconds_of
 from attnkit.sweeps.result import SweepFolder
 from attnkit.sweeps.run import Prepared, drive
 from attnkit.sweeps.specification import Sweep
@@ -41,8 +41,8 @@ class _Idle:
     def wait(self, tasks: Collection[Any], seconds: float) -> list[Any]:
         return list(tasks)
 
-    def result(self, task: Any) -> ChunkReport:
-        return ChunkReport(n_runs=n_runs_of(self.chunks[task]))
+    def result(self, task: Any) -> int:
+        return 0
 
     def shutdown(self, *, cancel: bool) -> None:
         pass
@@ -56,11 +56,11 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
         "steps": [600 + k for k in range(max(1, round(n_cells / 5 / 16 / 50)))],
     }
     sweep = Sweep(base={"task": "phonebook"}, axes=axes, n_seeds=1)
-    model, workers = CostModel(sweep, pace=0.02), _Idle()
+    workers, pace = _Idle(), 0.02
     started = time.perf_counter()
     plan = Plan.of(sweep)
-    prepared = Prepared(sweep, folder, plan, model, Estimate.of(plan, model))
-    next(plan.chunks(model.seconds, _N_NODES))
+    prepared = Prepared(sweep, folder, plan, pace, Estimate.of(plan, pace))
+    next(plan.chunks(lambda group: seconds_of(group, sweep, pace), _N_NODES))
     planned = time.perf_counter()
     drive(prepared, workers)
     driven = time.perf_counter()
