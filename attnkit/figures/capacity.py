@@ -22,7 +22,7 @@ from attnkit.foundation.settings import Value
 from attnkit.foundation.words import counted
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.boundary import Boundary, boundary, is_number
-from attnkit.sweeps.cells import COSTS, Cost, cells, frontier, slice_at
+from attnkit.sweeps.cells import COSTS, Cost, DifferenceMeasure, cells, frontier, slice_at
 from attnkit.sweeps.conclusion import label_of, two_digits
 from attnkit.training.statistics import Interval
 from attnkit.training.summary import fixed, percent
@@ -67,24 +67,15 @@ def plot_phase(
 ) -> Figure:
     """Plot a measure over two axes, a panel per variant, with the boundaries of the variants.
 
-    All panels have one scale. `customdata` of a cell is the index of its row in the table.
-
-    Args:
-        table: Cells with one row per variant and point, as `cells` and `slice_at` return them.
-        x: Horizontal axis.
-        y: Vertical axis; None for a single row of cells.
-        measure: Column that the colours show.
-        boundaries: Boundaries with the same axes; others are not drawn.
-        columns: Most panels beside each other.
-        values: All values of the axes, where the table still lacks some; default: those it has.
+    All panels have one scale. `customdata` of a cell is the index of its row in the table, which
+    has one row per variant and point. `values` are those of the axes, where it still lacks some.
     """
     grid, titles = Grid.of(table, x, y, values, columns), titles_in(table)
     panels = []
     for sharing, title in titles.items():
         marks = _cell_marks(table[table["sharing"] == sharing], grid, measure)
         for one in boundaries:
-            if (one.sharing, one.x, one.y) == (sharing, x, y):
-                marks += _boundary_marks(one, grid.x, grid.y)
+            marks += _boundary_marks(one, grid.x, grid.y) if one.sharing == sharing else []
         panels.append(grid.panel(marks, title, len(titles)))
     return draw(panels, columns=columns, gap=GAP, right=10, scale=_scale_of(table, measure))
 
@@ -134,14 +125,9 @@ def _boundary_marks(found: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
     Rows are connected if they are neighbours and their values are numbers.
     """
     ordered = all(map(is_number, y.values))
-    rows = [
-        (place, found.at.index(value) if found.y else 0)
-        for place, value in enumerate(y.values)
-        if not found.y or value in found.at
-    ]
     segments: list[list[tuple[int, int]]] = []
-    for place, row in rows:
-        if found.measured[row]:
+    for place, value in enumerate(y.values):
+        if value in found.at and found.measured[row := found.at.index(value)]:
             if not (segments and ordered and segments[-1][-1][0] == place - 1):
                 segments.append([])
             segments[-1].append((place, row))
@@ -176,11 +162,7 @@ def phase_key(
 ) -> str:
     """Return how to read `plot_phase`, without the marks that this figure does not have.
 
-    Args:
-        table: The cells that are drawn.
-        n_points: Number of cells of each variant that the sweep plans.
-        measure: Column that the colours show.
-        boundaries: Boundaries that are drawn.
+    The sweep plans `n_points` cells of each variant.
     """
     trained = table["n_seeds"] > 0
     marks = {
@@ -318,12 +300,8 @@ def phase_of(
 def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Figure:
     """Plot a measure over one axis, a line per variant, with 95% intervals of accuracy.
 
-    Lines are moved sideways a little, so that equal ones can be seen.
-
-    Args:
-        table: Cells with one row per variant and value of `x`.
-        x: Horizontal axis.
-        measure: Column of the vertical axis.
+    The table has one row per variant and value of `x`. Lines are moved sideways a little, so that
+    equal ones can be seen.
     """
     axis, titles = GridAxis.of(table, x), titles_in(table)
     marks = []
@@ -385,8 +363,7 @@ def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -
     return f"{MEASURES[measure]} by {label_of(x)}. {'; '.join(texts)}."
 
 
-DifferenceMeasure = Literal["accuracy", "steps_to_threshold"]
-"""Column of which two variants are compared."""
+_NO_PAIR = "no seed with which both reached 99%"
 
 _NONE = translucent(REFERENCE, 0.12)
 """Colour of no difference: nearly that of the page, which may be light or dark."""
@@ -399,22 +376,30 @@ def plot_difference(
     names: tuple[str, str],
     measure: DifferenceMeasure = "accuracy",
 ) -> Figure:
-    """Plot the differences of two variants over two axes, A − B.
+    """Plot the differences of two variants, A − B, over two axes, as `difference` returns them.
 
     Cells whose interval excludes 0 contain the difference: in percentage points of accuracy, or as
     the ratio of the steps. `customdata` of a cell is the index of its row in the table.
-
-    Args:
-        table: Rows of `difference`, one per point.
-        x: Horizontal axis.
-        y: Vertical axis; None for a single row.
-        names: Text forms of A and B.
-        measure: "accuracy" or "steps_to_threshold".
     """
     a, b = map(title_of, names)
-    grid = Grid.of(table, x, y)
-    panel = grid.panel(_marks(table, grid, measure), Title(f"{a} − {b}"), 1)
-    return draw([panel], right=10, scale=_scale(table, measure))
+    grid, largest = Grid.of(table, x, y), table["difference"].abs().max()
+    most = float(largest) if largest > 0 else 1.0
+    title = "Difference of accuracy, percentage points"
+    if measure == "steps_to_threshold":
+        title = "Ratio of the steps to 99%"
+    ticks = (-most, 0.0, most)
+    texts = [difference_text(tick, measure) for tick in ticks]
+    scale = Scale(-most, most, (BLUE_RED[0], _NONE, BLUE_RED[-1]), title, ticks, texts)
+    values, tips = table["difference"].to_numpy(float), _difference_tips(table, grid, measure)
+    unknown = np.where(np.isnan(values), 0.0, np.nan)
+    marks = [grid.cells(table, unknown, tips, UNKNOWN), grid.cells(table, values, tips)]
+    clear = table[table["clear"].to_numpy(bool)]
+    strong = (clear["difference"].abs() > 0.6 * most).to_numpy()
+    for rows, color in ((clear[strong], "#ffffff"), (clear[~strong], "")):
+        numbers = [difference_text(value, measure) for value in rows["difference"]]
+        places = grid.x.positions_of(rows), grid.y.positions_of(rows)
+        marks.append(words(*places, numbers, color=color))
+    return draw([grid.panel(marks, Title(f"{a} − {b}"), 1)], right=10, scale=scale)
 
 
 def describe_difference(
@@ -426,24 +411,17 @@ def describe_difference(
 ) -> str:
     """Describe in words what `plot_difference` shows."""
     a, b = map(title_of, names)
-    column, clear = _columns(measure)
     by = f"{label_of(x)}" + (f" and {label_of(y)}" if y is not None else "")
-    known = table[table[column].notna()]
+    known = table["difference"].dropna()
     if known.empty:
         return f"{MEASURES[measure]}, {a} minus {b}, by {by}. No cell has both."
-    low, high = (
-        difference_text(end, measure) for end in (known[column].min(), known[column].max())
-    )
-    signs = np.sign(known.loc[known[clear], column])
+    low, high = (difference_text(end, measure) for end in (known.min(), known.max()))
+    signs = np.sign(known[table["clear"]])
     return (
         f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; it is "
         f"clearly higher for {a} in {int((signs > 0).sum())} of them, and for {b} in "
         f"{int((signs < 0).sum())}."
     )
-
-
-def _columns(measure: DifferenceMeasure) -> tuple[str, str]:
-    return ("difference", "clear") if measure == "accuracy" else ("steps_difference", "steps_clear")
 
 
 def difference_text(value: float, measure: DifferenceMeasure) -> str:
@@ -456,53 +434,18 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
     return f"×{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"×{two_digits(ratio)}"
 
 
-def _scale(table: pd.DataFrame, measure: DifferenceMeasure) -> Scale:
-    title = "Difference of accuracy, percentage points"
-    if measure == "steps_to_threshold":
-        title = "Ratio of the steps to 99%"
-    most = _largest(table, measure)
-    ticks = (-most, 0.0, most)
-    texts = [difference_text(tick, measure) for tick in ticks]
-    return Scale(-most, most, (BLUE_RED[0], _NONE, BLUE_RED[-1]), title, ticks, texts)
-
-
-def _largest(table: pd.DataFrame, measure: DifferenceMeasure) -> float:
-    largest = table[_columns(measure)[0]].abs().max()
-    return float(largest) if largest > 0 else 1.0
-
-
-def _marks(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[Mark]:
-    """Return the cells, grey where there is no difference to take, and the numbers in them."""
-    column, clear = _columns(measure)
-    values = table[column].to_numpy(float)
-    tips = _tips(table, grid, measure)
-    unknown = np.where(np.isnan(values), 0.0, np.nan)
-    marked = table[table[clear].to_numpy(bool)]
-    strong = (marked[column].abs() > 0.6 * _largest(table, measure)).to_numpy()
-    marks = [grid.cells(table, unknown, tips, UNKNOWN), grid.cells(table, values, tips)]
-    for rows, color in ((marked[strong], "#ffffff"), (marked[~strong], "")):
-        texts = [difference_text(value, measure) for value in rows[column]]
-        places = grid.x.positions_of(rows), grid.y.positions_of(rows)
-        marks.append(words(*places, texts, color=color))
-    return marks
-
-
-def _tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[str]:
-    prefix = "" if measure == "accuracy" else "steps_"
-    column, _ = _columns(measure)
-    tips = []
+def _difference_tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[str]:
+    what, tips = "points" if measure == "accuracy" else "the steps", []
     for row in table.to_dict("records"):
-        middle, low, high = (
-            difference_text(row[name], measure)
-            for name in (column, f"{prefix}low", f"{prefix}high")
-        )
-        n_pairs = row[f"n_{prefix}pairs"]
-        what = "points" if measure == "accuracy" else "the steps"
+        ends = (row[name] for name in ("difference", "low", "high"))
+        middle, low, high = (difference_text(end, measure) for end in ends)
         interval = f" (95% interval {low} to {high})" if low != "–" else ""
-        told = f"{middle} {what}{interval}" if n_pairs else "no seed with which both reached 99%"
-        tips.append(
-            f"{where_in_words(row, grid.names)}<br>{told}<br>{counted(n_pairs, 'pair')} of seeds"
-        )
+        lines = [
+            where_in_words(row, grid.names),
+            f"{middle} {what}{interval}" if row["n_pairs"] else _NO_PAIR,
+            f"{counted(row['n_pairs'], 'pair')} of seeds",
+        ]
+        tips.append("<br>".join(lines))
     return tips
 
 
@@ -516,11 +459,8 @@ _LINE = 15
 def plot_frontier(table: pd.DataFrame, cost: Cost) -> Figure:
     """Plot the accuracy of cells against a cost, with the frontier and the variants on it.
 
-    `customdata` of a dot is the index of its row in the table.
-
-    Args:
-        table: Cells of one task, with equal values of all settings that make it harder.
-        cost: Column of the horizontal axis.
+    The cells are of one task, with equal values of all settings that make it harder. `customdata`
+    of a dot is the index of its row in the table.
     """
     table = table[table["accuracy"].notna() & table[cost].notna()]
     best = frontier(table, cost)

@@ -53,7 +53,7 @@ class Boundary:
         sharing: Text form of the variant.
         x: Axis whose values are found.
         y: Axis at whose values they are found; None if the sweep has one axis.
-        at: Values of the axis `y`.
+        at: Values of the axis `y`; an empty text if there is none.
         half: Value of `x` at which half of the seeds solve the task; −∞ or ∞ where it lies below or
             above all values of the sweep, since it is not extrapolated.
         low: Lower 95% limits of `half`; −∞ where there is none.
@@ -108,7 +108,7 @@ def boundary(
         return None
     logarithmic = is_logarithmic(values)
     rows, found = list[Value](), []
-    for at, of_row in [(True, runs)] if y is None else runs.groupby(y, sort=False):
+    for at, of_row in [("", runs)] if y is None else runs.groupby(y, sort=False):
         table = of_row.groupby(x)["steps_to_threshold"].agg(["count", "size"])
         if len(table) < 2:
             continue

@@ -24,6 +24,9 @@ Cost = Literal[
 ]
 """Column with a cost of a cell."""
 
+DifferenceMeasure = Literal["accuracy", "steps_to_threshold"]
+"""Column of which two variants are compared."""
+
 COSTS: dict[Cost, str] = {
     "attention_parameters": "Attention parameters",
     "parameters": "Parameters of the whole model",
@@ -95,37 +98,31 @@ def runs_at(
     return runs[runs["error"].isna()]
 
 
-def difference(result: SweepResult, a: str, b: str) -> pd.DataFrame:
+def difference(
+    result: SweepResult, a: str, b: str, measure: DifferenceMeasure = "accuracy"
+) -> pd.DataFrame:
     """Return the paired differences of two variants, a − b, with one row per point of both.
 
-    Columns: the axes; `n_pairs`; `difference` of accuracy with its 95% limits `low` and `high`, and
-    `clear`, whether the interval excludes 0; the same for the binary logarithm of the steps to the
-    threshold over the `n_steps_pairs` seeds with which both reached it, as `steps_difference`,
-    `steps_low`, `steps_high` and `steps_clear`.
-
-    Args:
-        result: Result of the sweep.
-        a: Text form of a variant.
-        b: Text form of the variant that is subtracted.
+    Columns: the axes; `n_pairs`, the number of seeds with which both have the measure; `difference`
+    with its 95% limits `low` and `high`; and `clear`, whether the interval excludes 0. Steps to the
+    threshold are compared by their binary logarithm.
     """
     import pandas as pd
 
     axes = list(result.sweep.axes)
-    names = {"": "accuracy", "steps_": "steps_to_threshold"}
-    runs = result.runs.reindex(columns=[*axes, "sharing", "seed", *names.values(), "error"])
+    runs = result.runs.reindex(columns=[*axes, "sharing", "seed", measure, "error"])
     runs = runs[runs["error"].isna()]
-    of_a, of_b = (runs[runs["sharing"] == variant] for variant in (a, b))
-    columns: dict[str, np.ndarray] = {}
-    for prefix, name in names.items():
-        sides = _by_seed(of_a, axes, name), _by_seed(of_b, axes, name)
-        one, other = sides[0].align(sides[1], join="inner", axis=0)
-        values = np.array([one, other.reindex(columns=one.columns)], float)
-        values = np.log2(values) if prefix else values
-        interval = paired_difference(*values)
-        columns[f"n_{prefix}pairs"] = (~np.isnan(values[0] - values[1])).sum(-1)
-        columns[f"{prefix}difference"] = interval.mean
-        columns[f"{prefix}low"], columns[f"{prefix}high"] = interval.low, interval.high
-        columns[f"{prefix}clear"] = (interval.low > 0) | (interval.high < 0)
+    sides = [_by_seed(runs[runs["sharing"] == variant], axes, measure) for variant in (a, b)]
+    one, other = sides[0].align(sides[1], join="inner", axis=0)
+    values = np.array([one, other.reindex(columns=one.columns)], float)
+    interval = paired_difference(*(values if measure == "accuracy" else np.log2(values)))
+    columns = {
+        "n_pairs": (~np.isnan(values).any(0)).sum(-1),
+        "difference": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "clear": (interval.low > 0) | (interval.high < 0),
+    }
     return pd.DataFrame(columns, one.index).reset_index()
 
 

@@ -13,7 +13,6 @@ from attnkit.experiment import Experiment
 from attnkit.figures.capacity import (
     FRONTIER_KEY,
     MEASURES,
-    DifferenceMeasure,
     csv_table,
     describe_difference,
     describe_frontier,
@@ -32,7 +31,7 @@ from attnkit.foundation.tables import csv_of_frame
 from attnkit.foundation.words import numbers_kept
 from attnkit.service.service import Refused
 from attnkit.sweeps import SweepResult
-from attnkit.sweeps.cells import COSTS, difference, slice_at
+from attnkit.sweeps.cells import COSTS, DifferenceMeasure, difference, slice_at
 from attnkit.sweeps.conclusion import label_of
 from attnkit.sweeps.result import SHIPPED, load_shipped
 from attnkit.sweeps.specification import InvalidSweep
@@ -344,12 +343,12 @@ def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
         for side, label in (("one", "One"), ("other", "minus")):
             pick(choice, side, label, result.sweep.sharing, title_of, width=180)
-    table = slice_at(difference(result, choice.one, choice.other), choice.beside)
     names = (str(choice.one), str(choice.other))
     title = f"{title_of(choice.one)} minus {title_of(choice.other)}"
     measure: DifferenceMeasure = "accuracy"
     if choice.measure == "steps_to_threshold":
         measure = choice.measure
+    table = slice_at(difference(result, choice.one, choice.other, measure), choice.beside)
     args = (table, choice.x, choice.y or None, names, measure)
     finding = describe_difference(*args)
     _figure("difference", plot_difference(*args), finding, title, table)

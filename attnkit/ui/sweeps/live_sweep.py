@@ -44,11 +44,11 @@ _VALUES_HELP = "A list such as 2, 4, 8; or a range such as 2 … 64, in which ea
 
 _ALL = tuple(Variant(sharing.value) for sharing in Sharing)
 
+Part = tuple[dict[str, Value], Experiment]
+"""A point and variants that are trained together there."""
+
 PAUSED, STOPPED = "Paused.", "Stopped."
 """Problems of a live sweep that its visitor has paused or stopped."""
-
-_COLUMNS = ("sharing", "seed", "accuracy", "loss", "steps_to_threshold", "learning_rate", "error")
-"""Columns that a result has even if nothing is trained yet."""
 
 
 @dataclass
@@ -245,9 +245,7 @@ class LiveSweep(Series):
     def result(self) -> SweepResult:
         """Return the result of all finished runs; the same object until there are more."""
         if self._drawn is None or self._drawn[0] != self.n_finished:
-            empty = pd.DataFrame(dtype=object)
-            rows = pd.concat(self._tables or [empty], ignore_index=True)
-            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS, "cell"])))
+            rows = pd.concat(self._tables, ignore_index=True) if self._tables else None
             self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
         return self._drawn[1]
 
@@ -260,29 +258,22 @@ class LiveSweep(Series):
 @lru_cache(maxsize=16)
 def parts_of(
     sweep: Sweep,
-) -> tuple[
-    tuple[tuple[dict[str, Value], Experiment], ...],
-    tuple[tuple[dict[str, Value], Variant, str], ...],
-]:
+) -> tuple[list[Part], list[tuple[dict[str, Value], Variant, str]]]:
     """Return the experiments to train together at each point, and why cells are impossible.
 
     Points are in the order of `Plan`, so that a sweep shows something everywhere early.
     """
-    parts: list[tuple[dict[str, Value], Experiment]] = []
+    parts: list[Part] = []
     failed: list[tuple[dict[str, Value], Variant, str]] = []
-    for index in Plan.of(sweep).order:
-        point = sweep.point(int(index))
+    for point in map(sweep.point, Plan.of(sweep).order.tolist()):
         errors = sweep.errors_at(point)
         failed += [(point, variant, str(error)) for variant, error in errors.items()]
         possible = [variant for variant in sweep.sharing if variant not in errors]
-        if not possible:
-            continue
         try:
-            together = [sweep.experiment(point, possible)]
+            parts += [(point, sweep.experiment(point, possible))] if possible else []
         except InvalidExperiment:  # too large side by side
-            together = [sweep.experiment(point, [variant]) for variant in possible]
-        parts += [(point, experiment) for experiment in together]
-    return tuple(parts), tuple(failed)
+            parts += [(point, sweep.experiment(point, [variant])) for variant in possible]
+    return parts, failed
 
 
 def open_live_sweep() -> LiveSweep | None:
