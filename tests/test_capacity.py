@@ -147,19 +147,13 @@ def test_differences_are_paired_by_seed():
     assert capacity.difference(WHOLE, "Q=V", "QKV").empty  # which was not trained
 
 
-def frame(**columns):
-    """Return a table of cells with these columns."""
-    limits = {f"accuracy_{end}": columns["accuracy"] for end in ("low", "high")}
-    return pd.DataFrame({**limits, "sharing": "QKV", **columns})
-
-
 LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
 
 
 @given(st.lists(st.tuples(st.integers(1, 7), LEVEL), min_size=1, max_size=30))
 def test_no_other_cell_beats_those_on_the_frontier(drawn):
     """Compared with all pairs, with ties; cells that could not be trained are on none."""
-    table = frame(parameters=[cost for cost, _ in drawn], accuracy=[level for _, level in drawn])
+    table = pd.DataFrame(drawn, columns=["parameters", "accuracy"])
     best = set(capacity.frontier(table, "parameters").index)
     for i, (cost, level) in enumerate(drawn):
         beaten = any(c <= cost and a >= level and (c, a) != (cost, level) for c, a in drawn)

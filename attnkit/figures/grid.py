@@ -171,11 +171,7 @@ class Grid(NamedTuple):
     ) -> Mark:
         """Return the cells of the rows of a table; a cell's key is the index of its row.
 
-        Args:
-            rows: The rows.
-            values: A number per row, NaN for no cell.
-            tips: Texts shown on hover as HTML, one per row.
-            color: Colour of all cells, in place of the scale.
+        Each row has a number, NaN for no cell, and a tip as HTML. A colour replaces the scale.
         """
         x, y = self.x.values, self.y.values
         ys = rows[self.y.name].tolist() if self.y.name else [""] * len(rows)

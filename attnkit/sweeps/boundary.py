@@ -85,18 +85,10 @@ def boundary(
     y: str | None = None,
     fixed: Mapping[str, Value] | None = None,
 ) -> Boundary | None:
-    """Return the boundary of a variant.
+    """Return the boundary of a variant, with a value in `fixed` for every other axis.
 
-    Args:
-        result: Result of the sweep.
-        sharing: Text form of the variant.
-        x: Axis with at least two numbers.
-        y: Another axis, with values of any type; None for a sweep with one axis.
-        fixed: A value for every other axis.
-
-    Returns:
-        The boundary; None if all or none of the runs solve the task, if `x` has no numbers, or if
-        nowhere two values of it are trained.
+    It is None if all or none of the runs solve the task, if `x` has no numbers, or if nowhere two
+    values of it are trained.
     """
     runs = runs_at(result, fixed or {}, x, y)
     values = result.sweep.axes[x]

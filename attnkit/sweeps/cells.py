@@ -129,12 +129,8 @@ def difference(
 def frontier(table: pd.DataFrame, cost: Cost) -> pd.DataFrame:
     """Return the cells that no other cell beats in both accuracy and cost, by rising cost.
 
-    A cell beats another if it is at least as good in both, and better in one. The index of the
-    rows stays the same.
-
-    Args:
-        table: Cells of one task, with equal values of all settings that make it harder.
-        cost: Column with the cost.
+    A cell beats another if it is at least as good in both, and better in one. All are of one task,
+    with equal values of all settings that make it harder. The index of the rows stays the same.
     """
     known = table[table["accuracy"].notna() & table[cost].notna()]
     known = known.sort_values([cost, "accuracy"], ascending=[True, False], kind="stable")

@@ -154,13 +154,8 @@ def conclusion(
 ) -> Conclusion:
     """Return the conclusion about the boundaries of all variants.
 
-    Ratios are to the boundary of QKV or, if QKV has none, of the first variant that has one.
-
-    Args:
-        result: Result of the sweep.
-        x: Axis that is compared, such as the head width.
-        y: Another axis, over whose values ratios are averaged; None for a sweep with one axis.
-        fixed: A value for every other axis.
+    Ratios are to the boundary of QKV or, if QKV has none, of the first variant that has one, and
+    are averaged over the values of `y`. `fixed` has a value for every other axis.
     """
     runs = runs_at(result, fixed or {}, x, y)
     if runs.empty:
@@ -177,11 +172,8 @@ def conclusion(
 def direction_note(task: str, solving: Collection[str]) -> str:
     """Return why variants that fail on a relation with a direction can solve this task.
 
-    Args:
-        solving: Text forms of the variants that solve the task in some run.
-
-    Returns:
-        One sentence; empty if this task has a direction, too, or if no such variant solves it.
+    It is one sentence; empty if this task has a direction, too, or if no such variant is `solving`
+    it in some run.
     """
     names = [name for name in ("Q=K", "Q=K=V") if name in solving]
     if not names or TASKS[task]().plateau is not None:

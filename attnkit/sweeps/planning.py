@@ -85,9 +85,7 @@ class Plan:
         Points are in a random order, always the same: chunks then take about equally long, and a
         sweep that was interrupted shows something everywhere.
 
-        Args:
-            sweep: The sweep.
-            finished: Columns `cell` and `seed` of the runs that need not be repeated.
+        The columns `cell` and `seed` of `finished` are those of runs that need not be repeated.
         """
         shape = (sweep.n_points, len(sweep.sharing), sweep.n_seeds)
         missing = np.ones(shape, bool)
@@ -116,12 +114,7 @@ class Plan:
                 yield Group(point, tuple(variants), seeds)
 
     def chunks(self, seconds: Callable[[Group], float], n_workers: int) -> Iterator[Chunk]:
-        """Yield the missing runs in chunks, each with its points in order.
-
-        Args:
-            seconds: Function that estimates how long a group takes on one core.
-            n_workers: Number of workers that take chunks.
-        """
+        """Yield the missing runs in chunks, by the estimated seconds of a group on one core."""
         pending: list[Group] = []
         taken = total = 0.0
         n_seen, left = 0, self.n_missing
@@ -178,31 +171,16 @@ def seconds_of(group: Group, sweep: Sweep, pace: float) -> float:
     return (len(group.seeds) + sweep.n_tuning_runs) * pace * work
 
 
-class Estimate(NamedTuple):
-    """Estimated needs of the missing runs of a sweep.
-
-    Attributes:
-        n_runs: Runs that count and are missing.
-        core_hours: Hours of computation on one core.
-        megabytes: Memory of one worker, in MiB.
-    """
-
-    n_runs: int
-    core_hours: float
-    megabytes: float
-
-    @staticmethod
-    def of(plan: Plan, pace: float) -> Estimate:
-        """Return the estimate for a plan, from a sample of its points."""
-        sweep, n_runs, groups = plan.sweep, plan.n_missing, sample(plan, 200)
-        n_sampled = sum(group.n_runs for group in groups)
-        seconds = sum(seconds_of(group, sweep, pace) for group in groups)
-        experiments = [e for group in groups if (e := possible_experiment(sweep, group))]
-        largest = max((peak_megabytes(one, sweep.engine) for one in experiments), default=0.0)
-        # all learning rates of a variant are tried together
-        largest *= max(1.0, sweep.n_tuning_runs / sweep.n_seeds)
-        hours = seconds / 3600 * n_runs / n_sampled if n_sampled else 0.0
-        return Estimate(n_runs, hours, _WORKER_MEGABYTES + largest)
+def estimate_of(plan: Plan, pace: float) -> tuple[float, float]:
+    """Return core-hours and MiB of one worker that a plan needs, from a sample of its points."""
+    sweep, groups = plan.sweep, sample(plan, 200)
+    seconds = sum(seconds_of(group, sweep, pace) for group in groups)
+    share = n_runs_of(tuple(groups)) / max(1, plan.n_missing)
+    experiments = [e for group in groups if (e := possible_experiment(sweep, group))]
+    largest = max((peak_megabytes(one, sweep.engine) for one in experiments), default=0.0)
+    # all learning rates of a variant are tried together
+    largest *= max(1.0, sweep.n_tuning_runs / sweep.n_seeds)
+    return seconds / 3600 / (share or 1.0), _WORKER_MEGABYTES + largest
 
 
 def sample(plan: Plan, n_points: int) -> list[Group]:

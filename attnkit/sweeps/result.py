@@ -90,9 +90,6 @@ class SweepFolder:
 
         The name is a hash of the runs' cells and seeds: a place in the grid would name other cells
         after an axis has changed.
-
-        Args:
-            rows: One row per run.
         """
         runs = rows[["cell", "seed"]].to_numpy().tolist()
         name = hashlib.blake2b(repr(runs).encode(), digest_size=12).hexdigest()
@@ -130,9 +127,8 @@ class SweepFolder:
                 raise InvalidSweep(
                     f"out: {path} is damaged ({reason}); delete it, and `resume` repeats its runs"
                 ) from None
-        if not tables:
-            return None
-        return pa.concat_tables(tables, promote_options="permissive").to_pandas()
+        whole = pa.concat_tables(tables, promote_options="permissive") if tables else None
+        return None if whole is None else whole.to_pandas()
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,13 +251,5 @@ def failed_rows(
 
 @cache
 def load_shipped(name: str) -> SweepResult:
-    """Return a shipped sweep.
-
-    Args:
-        name: A name in `SHIPPED`.
-
-    Raises:
-        OSError: If its file does not exist.
-        InvalidSweep: If its file is damaged.
-    """
+    """Return a shipped sweep by its name in `SHIPPED`; errors are those of `SweepResult.load`."""
     return SweepResult.load(FOLDER / f"{name}.parquet")

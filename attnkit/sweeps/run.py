@@ -25,9 +25,9 @@ from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.planning import (
     Chunk,
-    Estimate,
     Group,
     Plan,
+    estimate_of,
     measured_pace,
     n_runs_of,
     possible_experiment,
@@ -201,7 +201,8 @@ class Prepared(NamedTuple):
     folder: SweepFolder
     plan: Plan
     pace: float
-    estimate: Estimate
+    core_hours: float
+    megabytes: float
 
 
 def prepare(
@@ -209,11 +210,7 @@ def prepare(
 ) -> Prepared:
     """Find the runs that are missing in a sweep's folder, and estimate their cost.
 
-    Args:
-        sweep: The sweep.
-        folder: The folder for its parts.
-        resume: Whether the folder may hold finished runs, of this sweep or of one with other axes.
-        retry_failed: Whether runs that could not be trained are tried again.
+    With `resume` the folder may hold finished runs, of this sweep or of one with other axes.
 
     Raises:
         InvalidSweep: If the folder holds a sweep and `resume` is false, or one with another
@@ -242,31 +239,24 @@ def prepare(
         finished = finished[finished["error"].isna()]
     plan = Plan.of(sweep, finished)
     pace = measured_pace(plan)
-    estimate = Estimate.of(plan, pace)
+    core_hours, megabytes = estimate_of(plan, pace)
     limit = sweep.budget.core_hours
-    if limit and estimate.core_hours > limit:
+    if limit and core_hours > limit:
         raise InvalidSweep(
             f"budget.core_hours: got {limit:g}, but the sweep is estimated to need "
-            f"{estimate.core_hours:.3g}; allowed is 0 (no limit) or more than that"
+            f"{core_hours:.3g}; allowed is 0 (no limit) or more than that"
         )
-    return Prepared(sweep, folder, plan, pace, estimate)
+    return Prepared(sweep, folder, plan, pace, core_hours, megabytes)
 
 
 @contextmanager
 def started(prepared: Prepared, place: str) -> Iterator[tuple[Workers, float]]:
     """Start workers, and yield them with the seconds until one of them had trained a batch.
 
-    An error or Ctrl-C in the block ends them at once.
-
-    Args:
-        prepared: A sweep with missing runs.
-        place: "local" for processes on this machine, or "ray" for a Ray cluster.
-
-    Raises:
-        InvalidSweep: If there is no such place, or if no worker can start there.
+    The sweep has missing runs. An error or Ctrl-C in the block ends the workers at once.
     """
     began = time.monotonic()
-    with open_workers(place, prepared.estimate.megabytes) as workers:
+    with open_workers(place, prepared.megabytes) as workers:
         first = next(prepared.plan.groups())
         with suppress(WorkerLost):  # `drive` finds out which cell ends its worker
             workers.result(workers.submit(train_first_batch, prepared.sweep, first))
@@ -359,29 +349,13 @@ def run_sweep(
     return SweepResult.read(folder, sweep)
 
 
-class Repetition(NamedTuple):
-    """Differences between recorded runs and their repetition here.
+def repeat_sample(result: SweepResult, n_cells: int) -> tuple[str, pd.DataFrame]:
+    """Train random cells of a sweep again, all if there are fewer, and compare them with its runs.
 
-    Attributes:
-        n_cells: Cells that were trained again.
-        where: Kind of processor and versions of this machine.
-        table: One row per run: `cell`, `sharing`, `seed`, `processor` and `versions` of the record,
-            `equal` (whether the columns of `_COMPARED` have the same bits), `accuracy_difference`,
-            `loss_difference`.
-    """
-
-    n_cells: int
-    where: str
-    table: pd.DataFrame
-
-
-def repeat_sample(result: SweepResult, n_cells: int, seed: int = 0) -> Repetition:
-    """Train random cells of a sweep again and compare them with the record.
-
-    Args:
-        result: The recorded sweep.
-        n_cells: Number of cells; all if there are fewer.
-        seed: Seed of the choice.
+    Returns:
+        Kind of processor and versions of this machine; and one row per run with `cell`, `sharing`,
+        `seed`, `processor` and `versions` of the record, `equal` (whether all of `_COMPARED` have
+        the same bits), `accuracy_difference`, `loss_difference`.
 
     Raises:
         InvalidSweep: If the record has no finished run.
@@ -392,7 +366,7 @@ def repeat_sample(result: SweepResult, n_cells: int, seed: int = 0) -> Repetitio
     if recorded.empty:
         raise InvalidSweep("--check: the folder has no finished run, allowed is one that has")
     names = recorded["cell"].unique()
-    chosen = np.random.default_rng(seed).permutation(names)[:n_cells]
+    chosen = np.random.default_rng(0).permutation(names)[:n_cells]
     positions = {
         name: (point, variant)
         for (point, variant), name in np.ndenumerate(sweep.cell_hashes().astype("U16"))
@@ -415,4 +389,4 @@ def repeat_sample(result: SweepResult, n_cells: int, seed: int = 0) -> Repetitio
         loss_difference=(pairs["loss_again"] - pairs["loss"]).abs(),
     )
     where = ", ".join(again[["processor", "versions"]].dropna().iloc[0])
-    return Repetition(len(chosen), where, table)
+    return where, table

@@ -11,12 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from attnkit.sweeps.planning import Chunk, Estimate, Plan, n_runs_of, seconds_of
+from attnkit.sweeps.planning import Chunk, Plan, estimate_of, n_runs_of, seconds_of
 from attnkit.sweeps.result import SweepFolder
 from attnkit.sweeps.run import Prepared, drive
 from attnkit.sweeps.specification import Sweep
@@ -59,10 +59,10 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
     workers, pace = _Idle(), 0.02
     started = time.perf_counter()
     plan = Plan.of(sweep)
-    prepared = Prepared(sweep, folder, plan, pace, Estimate.of(plan, pace))
+    prepared = Prepared(sweep, folder, plan, pace, *estimate_of(plan, pace))
     next(plan.chunks(lambda group: seconds_of(group, sweep, pace), _N_NODES))
     planned = time.perf_counter()
-    drive(prepared, workers)
+    drive(prepared, cast("Any", workers))
     driven = time.perf_counter()
     folder.write_specification(sweep)
     n_written = int(_WRITTEN * len(workers.chunks))

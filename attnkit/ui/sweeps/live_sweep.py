@@ -146,9 +146,7 @@ def axes_of(task: str) -> dict[str, Setting]:
 def suggested(name: str, base: Mapping[str, Value]) -> str:
     """Return values of a setting as a text: all choices, or some around the default of a task.
 
-    Args:
-        name: Name of the setting.
-        base: The task and other settings. Values that do not go with them are left out.
+    Those that do not go with the task and the other settings are left out.
     """
     setting = settings(str(base["task"]))[name]
     values: list[Value]
