@@ -24,9 +24,8 @@ from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.reasons import headline
 from attnkit.examples import load_example
-from attnkit.figures.overlay import STYLES, plot_overlay, style_of
+from attnkit.figures.kept_runs import STYLES, plot_overlay, replay, style_of
 from attnkit.figures.panels import MAX_POINTS
-from attnkit.figures.replay import replay
 from attnkit.foundation.language import reading
 from attnkit.tasks import TASKS
 from attnkit.training import summary, train

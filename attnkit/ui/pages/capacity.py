@@ -225,10 +225,8 @@ def take_mark(choice: CapacityChoice, result: SweepResult, mark: int | list[int]
 
 def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
     """Return the row of a cell; None if it was not run."""
-    table = table_of(result)
-    table = table[table["sharing"] == cell.variant]
-    for name, value in cell.values_in(result.sweep).items():
-        table = table[table[name] == value]
+    where = {"sharing": str(cell.variant), **cell.values_in(result.sweep)}
+    table = slice_at(table_of(result), where)
     return table.iloc[0] if len(table) else None
 
 
@@ -287,8 +285,7 @@ def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
         return plain(f"It could not be trained: {row['error']}.")
     ends = row["accuracy_low"], row["accuracy_high"]
     interval = percent_limits(*ends, " (95% interval {})")
-    seeds = int(row["n_seeds"])
-    solved = f"solved by {int(row['n_solved'])} of {seeds} seeds"
+    solved = f"solved by {int(row['n_solved'])} of {int(row['n_seeds'])} seeds"
     steps = row["steps_to_threshold"]
     after = "" if pd.isna(steps) else f", these after {steps:,.0f} steps on average"
     tuned = " (tuned)" if result.sweep.rates.tunes else ""
@@ -329,13 +326,8 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
         pick_values(choice, result, [choice.y])
     table = shown_cells(result, choice.variants, choice.beside_x)
     title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
-    _figure(
-        "slices",
-        plot_slice(table, choice.x, choice.measure),
-        describe_slice(table, choice.x, choice.measure),
-        title,
-        table,
-    )
+    args = (table, choice.x, choice.measure)
+    _figure("slices", plot_slice(*args), describe_slice(*args), title, table)
 
 
 def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
@@ -406,7 +398,9 @@ def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
 
 def runs_csv(result: SweepResult) -> str:
     """Return all runs of a sweep as CSV, with the score asymmetry that the pages show."""
-    runs = result.runs.assign(asymmetry=asymmetry(result.runs["score_symmetry"]))
+    runs = result.runs
+    if "score_symmetry" in runs:  # it is absent where nothing could be trained
+        runs = runs.assign(asymmetry=asymmetry(runs["score_symmetry"]))
     return csv_of_frame(runs)
 
 

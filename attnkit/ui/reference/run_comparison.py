@@ -24,8 +24,7 @@ from attnkit.analysis.comparison import (
     to_json,
     variants_of,
 )
-from attnkit.figures.overlay import plot_overlay
-from attnkit.figures.replay import replay
+from attnkit.figures.kept_runs import plot_overlay, replay
 from attnkit.foundation.tables import csv_of_frame
 from attnkit.service.server import server_settings
 from attnkit.training.summary import whole_percent
@@ -186,7 +185,8 @@ def _differences(
     compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
 ) -> None:
     """Draw paired differences between variants, and between experiments, folded away."""
-    baselines = [v for v in variants if any(_is_beside_others(v, c) for c in compared)]
+    beside = [c.experiment.sharing for c in compared if len(c.experiment.sharing) > 1]
+    baselines = [v for v in variants if any(v in sharing for sharing in beside)]
     has_others = len(variants) > 1 and bool(baselines)
     if len(compared) == 1 and not has_others:
         return
@@ -252,11 +252,6 @@ def _difference_table(
     if not shown.empty:
         _table(shown, label, titles)
     return not shown.empty
-
-
-def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
-    sharing = compared.experiment.sharing
-    return variant in sharing and len(sharing) > 1
 
 
 def _summary_columns(metric: Metric) -> dict[str, Any]:
