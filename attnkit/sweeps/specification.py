@@ -32,7 +32,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -54,6 +54,7 @@ from attnkit.foundation.settings import (
     setting_of,
     shown,
 )
+from attnkit.foundation.words import counted
 from attnkit.tasks import TASKS, is_task, task_named
 from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
 
@@ -226,17 +227,13 @@ class Sweep(BaseModel):
         first = self.point(0)
         points = [first]
         points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
-        errors: dict[Variant, InvalidExperiment] = {}
-        possible: set[Variant] = set()
-        for point in points:
-            at_point = self.errors_at(point)
-            errors = {**at_point, **errors}
-            possible |= set(self.sharing) - at_point.keys()
+        errors = [self.errors_at(point) for point in points]
+        for at_point in errors:
             if len(at_point) == len(self.sharing):
                 raise InvalidSweep(*self._with_keys(at_point[self.sharing[0]]))
         for variant in self.sharing:
-            if variant not in possible:
-                raise InvalidSweep(*self._with_keys(errors[variant]))
+            if all(variant in at_point for at_point in errors):
+                raise InvalidSweep(*self._with_keys(errors[0][variant]))
 
     def errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
         """Return the errors of the variants that are impossible at a point."""
@@ -254,7 +251,7 @@ class Sweep(BaseModel):
     def _with_keys(self, error: InvalidExperiment) -> list[Problem]:
         """Return the problems of an experiment with the keys of the specification."""
         keys = {name: f"axes.{name}" for name in self.axes}
-        keys |= {name: name for name in ("sharing", "n_seeds", "first_seed")}
+        keys |= {name: name for name in NOT_AN_AXIS[:3]}
         return [
             replace(problem, field=keys.get(problem.field, f"base.{problem.field}"))
             for problem in error.problems
@@ -306,9 +303,7 @@ class Sweep(BaseModel):
         parts = {
             "task": task_named(common["task"]).title,
             "steps": "" if own_steps else f"{common['steps']:,} steps",
-            "n_seeds": "1 seed for each cell"
-            if self.n_seeds == 1
-            else f"{self.n_seeds} seeds for each cell",
+            "n_seeds": f"{counted(self.n_seeds, 'seed')} for each cell",
             "learning_rate": "the best of "
             f"{len(self.rates.multiples)} learning rates for each cell, chosen on other seeds"
             if self.rates.tunes
@@ -318,23 +313,20 @@ class Sweep(BaseModel):
 
     def cell_hash(self, point: Mapping[str, Value], variant: Variant) -> str:
         """Return the content hash of a cell: of all that decides its numbers, except the seeds."""
-        return self._hash_of(self._text_at(point), variant)
+        return self._hashes_at(point, [variant])[0]
 
     def cell_hashes(self) -> np.ndarray:
         """Return the content hashes of all cells, (n_points, n_variants) texts of 16 digits."""
         hashes = np.empty((self.n_points, len(self.sharing)), "S16")
         for index, point in enumerate(self.points()):
-            text = self._text_at(point)
-            hashes[index] = [self._hash_of(text, variant) for variant in self.sharing]
+            hashes[index] = self._hashes_at(point, self.sharing)
         return hashes
 
-    def _text_at(self, point: Mapping[str, Value]) -> str:
+    def _hashes_at(self, point: Mapping[str, Value], variants: Sequence[Variant]) -> list[str]:
         rule = [self.engine, self.rates.multiples, self.rates.tuning_seeds * self.rates.tunes]
-        return json.dumps([self.settings_at(point), rule], sort_keys=True)
-
-    @staticmethod
-    def _hash_of(text: str, variant: Variant) -> str:
-        return hashlib.blake2b(f"{text}{variant}".encode(), digest_size=8).hexdigest()
+        text = json.dumps([self.settings_at(point), rule], sort_keys=True)
+        texts = [f"{text}{variant}".encode() for variant in variants]
+        return [hashlib.blake2b(one, digest_size=8).hexdigest() for one in texts]
 
     def point(self, index: int) -> dict[str, Value]:
         """Return the values of the axes at a point; the last axis varies fastest."""
@@ -354,9 +346,7 @@ class Sweep(BaseModel):
         every = {**default_settings(task), **self.base, **point}
         return {name: value for name, value in every.items() if name not in NOT_AN_AXIS}
 
-    def experiment(
-        self, point: Mapping[str, Value], sharing: tuple[Variant, ...] | list[Variant]
-    ) -> Experiment:
+    def experiment(self, point: Mapping[str, Value], sharing: Sequence[Variant]) -> Experiment:
         """Return the experiment of some variants at a point, at the learning rate of the point.
 
         Raises:
@@ -493,7 +483,7 @@ def _known_setting(key: str, name: str, task: str) -> Setting:
     """Return a setting that the table `key` of a sweep may set."""
     known = {n: s for n, s in settings(task).items() if n not in NOT_AN_AXIS}
     if name not in known:
-        beside = name in ("sharing", "n_seeds", "first_seed")
+        beside = name in NOT_AN_AXIS[:3]
         allowed = f"{name} outside of this table" if beside else allowed_names(known, name)
         raise InvalidSweep(f"{key}.{name}: is not a setting here, allowed {allowed}")
     return known[name]
