@@ -482,6 +482,8 @@ def test_what_a_sweep_does_not_have_is_a_default_and_told_if_a_link_asked_for_it
     told = [problem.split("'. Allowed: ")[0] for problem in choice.problems]
     assert sorted(told) == sorted(f"The link has {name}='{text}" for name, text in wrong.items())
     assert (choice.x, choice.variants, choice.cell) == (X, ("QKV",), None)
+    choice.follow({"show": "matching"})  # a section of older versions
+    assert (choice.section, choice.problems) == ("frontier", [])
 
 
 @pytest.mark.server

@@ -130,12 +130,7 @@ class LocalWorkers:
         return wait(tasks, seconds, FIRST_COMPLETED).done
 
     def result(self, task: Future[Any]) -> Any:
-        """Return the result of a task when it is finished.
-
-        Raises:
-            WorkerLost: If its worker was lost.
-            Exception: The error of the task itself.
-        """
+        """Return the result of a task when it is finished, or raise its error or `WorkerLost`."""
         try:
             return task.result()
         except BrokenProcessPool as error:
