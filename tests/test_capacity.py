@@ -19,26 +19,22 @@ from searching import briefly
 from test_metrics import expected_of
 from visiting import drawn, plain_text, press, said, show, turn_to, watch_series
 
-from attnkit.analysis import capacity
-from attnkit.analysis import conclusion as sentences
-from attnkit.analysis.boundary import Boundary, boundary, half_point, mean_ratio
-from attnkit.analysis.conclusion import conclusion
 from attnkit.figures import capacity as phases
-from attnkit.figures import frontier as costs_of
-from attnkit.figures import gaps
 from attnkit.figures.grid import cell_texts
 from attnkit.foundation.language import tr
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps import cells as capacity
+from attnkit.sweeps import conclusion as sentences
+from attnkit.sweeps.boundary import Boundary, boundary, half_point, mean_ratio
+from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui.pages import capacity as page
 from attnkit.ui.sweeps import live_sweep
 from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
-from attnkit.ui.sweeps.phase import COLUMNS
-from attnkit.ui.sweeps.sections import lab_experiment, numbers_of, row_of, take_mark
 from attnkit.variants import Variant
 
-X, Y = "d_head", "n_entries"
+X, Y, STEPS = "d_head", "n_entries", "steps_to_threshold"
 WIDTHS, ENTRIES = (1, 2, 3, 4, 6, 8, 12, 16), (2, 4, 8, 16)
 
 
@@ -138,21 +134,17 @@ def test_differences_are_paired_by_seed():
     for row in table.to_dict("records"):
         pairs = groups[row["d_head"], row["n_entries"]]
         gaps = (pairs["accuracy_x"] - pairs["accuracy_y"]).to_numpy()
-        ratios = np.log2(pairs["steps_to_threshold_x"] / pairs["steps_to_threshold_y"])
         assert row["n_pairs"] == len(gaps) == (4 if row["d_head"] == 3 else 5)
         assert [row["difference"], row["low"], row["high"]] == pytest.approx(expected_of(gaps)[:3])
         assert row["clear"] == (row["low"] > 0 or row["high"] < 0)
-        assert row["n_steps_pairs"] == ratios.notna().sum()
-        assert row["steps_difference"] == pytest.approx(ratios.mean(), nan_ok=True)
-    assert table["clear"].any()
+    table = capacity.difference(HOLED, "K=V", "QKV", STEPS)
+    for row in table.to_dict("records"):
+        pairs = groups[row["d_head"], row["n_entries"]]
+        ratios = np.log2(pairs[f"{STEPS}_x"] / pairs[f"{STEPS}_y"])
+        assert row["n_pairs"] == ratios.notna().sum()
+        assert row["difference"] == pytest.approx(ratios.mean(), nan_ok=True)
     assert not capacity.difference(WHOLE, "QKV", "QKV")["clear"].any()
     assert capacity.difference(WHOLE, "Q=V", "QKV").empty  # which was not trained
-
-
-def frame(**columns):
-    """Return a table of cells with these columns."""
-    limits = {f"accuracy_{end}": columns["accuracy"] for end in ("low", "high")}
-    return pd.DataFrame({**limits, "sharing": "QKV", **columns})
 
 
 LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
@@ -161,53 +153,24 @@ LEVEL = st.integers(0, 5).map(lambda fifths: fifths / 5) | st.just(math.nan)
 @given(st.lists(st.tuples(st.integers(1, 7), LEVEL), min_size=1, max_size=30))
 def test_no_other_cell_beats_those_on_the_frontier(drawn):
     """Compared with all pairs, with ties; cells that could not be trained are on none."""
-    table = frame(parameters=[cost for cost, _ in drawn], accuracy=[level for _, level in drawn])
+    table = pd.DataFrame(drawn, columns=["parameters", "accuracy"])
     best = set(capacity.frontier(table, "parameters").index)
     for i, (cost, level) in enumerate(drawn):
         beaten = any(c <= cost and a >= level and (c, a) != (cost, level) for c, a in drawn)
         assert (i in best) == (not beaten and not math.isnan(level))
 
 
-def test_costs_of_equal_accuracy_are_compared_between_cells_too():
-    """On the logarithm of the cost; an accuracy that is never reached has none."""
-
-    def matched(of_a, of_b, spread=0.0):
-        a, b = (frame(parameters=list(one), accuracy=list(one.values())) for one in (of_a, of_b))
-        b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - spread, b["accuracy"] + spread
-        return capacity.matching_cost(a, b, "parameters").set_index("accuracy", drop=False)
-
-    table = matched({100: 0.2, 200: 0.6, 400: 1.0}, {200: 0.2, 400: 0.6, 800: 1.0})
-    assert table["accuracy"].tolist() == [0.2, 0.6, 1.0]
-    assert table[["ratio", "low", "high"]].to_numpy() == pytest.approx(2)
-    middle = matched({100: 0.0, 400: 1.0}, {100: 0.0, 150: 0.5, 400: 1.0}).loc[0.5]
-    assert [middle["a"], middle["ratio"]] == pytest.approx([200, 0.75])
-    assert matched({100: 0.0, 400: 1.0}, {100: 0.2, 200: 0.7}).loc[1.0, ["b", "high"]].isna().all()
-    last = matched({100: 0.0, 400: 0.9}, {100: 0.0, 400: 0.9, 1600: 0.95}, 0.1).iloc[-1]
-    assert last["b"] == pytest.approx(400)
-    assert 100 < last["b_low"] < 400
-    assert last["b_high"] == last["high"] == math.inf
-    assert matched({}, {100: 0.2}).empty
-
-
-def test_the_frontier_and_costs_of_equal_accuracy_are_drawn_and_described():
-    """Every cell is a dot with the index of its row; limits may be infinite, or B falls short."""
+def test_the_frontier_is_drawn_and_described():
+    """Every cell is a dot with the index of its row."""
     table = capacity.slice_at(capacity.cells(failed(WHOLE, d_head=12, sharing="K=V")), {Y: 4})
-    cost, names = "kv_cache_floats_per_token", ("QKV", "K=V")
-    others, line, best = accepted(costs_of.plot_frontier(table, cost))["data"]
+    cost = "kv_cache_floats_per_token"
+    others, line, best = accepted(phases.plot_frontier(table, cost))["data"]
     trained = table.index[table["accuracy"].notna()]
     assert sorted(others["customdata"] + best["customdata"]) == sorted(trained)
     assert best["customdata"] == capacity.frontier(table, cost).index.tolist()
     assert line["x"] == best["x"] == table.loc[best["customdata"], cost].tolist()
-    told = costs_of.describe_frontier(table, cost)
+    told = phases.describe_frontier(table, cost)
     assert told.endswith(" 3 of 15 cells: QKV 0% for 2, K=V 0% for 2, QKV 100% for 6.")
-    qkv, kv = (table[table["sharing"] == name] for name in names)
-    for n_cells, words in ((8, "100%: 2.00 times (2.00 to 2.00)"), (4, "100%: K=V does not")):
-        found = capacity.matching_cost(qkv, kv[:n_cells], cost)
-        line = accepted(costs_of.plot_matching(found, cost, names))["data"][1]
-        assert line["y"] == found["ratio"].dropna().tolist()
-        assert words in costs_of.describe_matching(found, cost, names)
-    found.loc[0, ["high", "low"]] = math.inf, 0.0
-    accepted(costs_of.plot_matching(found, cost, names))
 
 
 def test_a_known_half_point_is_found_and_its_band_covers_what_is_not_known():
@@ -340,7 +303,6 @@ def test_the_conclusion_says_which_variant_needs_the_most_and_by_how_much():
     assert (many.count("times ("), many[-9:]) == (3, "4 others.")
 
 
-STEPS = "steps_to_threshold"
 GAPPY = failed(without(WHOLE, d_head=4, n_entries=8), d_head=12, sharing="K=V", n_entries=4)
 CELLS = capacity.cells(GAPPY)
 BOUNDS = [boundary(GAPPY, name, X, Y) for name in ("QKV", "K=V")]
@@ -355,7 +317,10 @@ def heatmaps(figure, colored=True):
 def test_every_cell_stands_in_the_panel_of_its_variant_with_its_value():
     """And with the index of its row, by which the page opens the cell that was clicked."""
     for measure, (x, y) in product(("accuracy", STEPS, "solved"), ((X, Y), (Y, X))):
-        figure, shown = accepted(phases.plot_phase(CELLS, x, y, measure, BOUNDS)), {}
+        figure, shown = (
+            accepted(phases.plot_phase(CELLS, x, y, measure, BOUNDS if x == X else [])),
+            {},
+        )
         for trace, sharing in zip(heatmaps(figure), ("QKV", "K=V"), strict=True):
             for (i, upwards), (j, across) in product(enumerate(trace["y"]), enumerate(trace["x"])):
                 row = trace["customdata"][i][j]
@@ -409,8 +374,9 @@ def test_marks_and_words_of_a_phase_diagram_are_those_of_its_cells():
 def test_differences_have_numbers_where_the_interval_excludes_zero():
     """They are those of the table; zero is in the middle of the scale. Words count clear cells."""
     names, table = ("K=V", "QKV"), capacity.difference(GAPPY, "K=V", "QKV")
-    accepted(gaps.plot_difference(capacity.slice_at(table, {Y: 2}), X, None, names, STEPS))
-    figure = accepted(gaps.plot_difference(table, X, Y, names))
+    steps = capacity.slice_at(capacity.difference(GAPPY, *names, STEPS), {Y: 2})
+    accepted(phases.plot_difference(steps, X, None, names, STEPS))
+    figure = accepted(phases.plot_difference(table, X, Y, names))
     texts = [trace for trace in figure["data"] if trace.get("mode") == "text"]
     shown = {(x, y) for trace in texts for x, y in zip(trace["x"], trace["y"], strict=True)}
     marked = table[table["clear"]]
@@ -418,8 +384,8 @@ def test_differences_have_numbers_where_the_interval_excludes_zero():
     assert {text for trace in texts for text in trace["text"]} == {"−100"}
     axis = figure["layout"]["coloraxis"]
     assert axis["cmin"] == -axis["cmax"] == -1
-    assert [gaps.difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
-    text = gaps.describe_difference(table, X, Y, names)
+    assert [phases.difference_text(value, STEPS) for value in (1.0, -2.0)] == ["×2.0", "×0.25"]
+    text = phases.describe_difference(table, X, Y, names)
     assert re.search("30 cells, −100 to 0.* K=V in 0 .* QKV in 7", text)
 
 
@@ -448,26 +414,26 @@ def shipped(monkeypatch, pages_service):
 def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv(monkeypatch):
     """With its seeds, settings and learning rates; it opens even if training is refused."""
     result, lost = made_up(), failed(made_up(), d_head=8, sharing="K=V")
-    assert row_of(without(result, d_head=8, n_entries=6), WIDE) is None
-    assert "d_head: got 12" in numbers_of(lost, row_of(lost, WIDE)).replace("\\", "")
-    row, choice = row_of(result, WIDE), CapacityChoice()
+    assert page.row_of(without(result, d_head=8, n_entries=6), WIDE) is None
+    assert "d_head: got 12" in page.numbers_of(lost, page.row_of(lost, WIDE)).replace("\\", "")
+    row, choice = page.row_of(result, WIDE), CapacityChoice()
     for mark in ([int(row.name)], 10**6, "cell"):
-        take_mark(choice, result, mark)
+        page.take_mark(choice, result, mark)
         assert choice.cell == WIDE
     for told in ("100%", "2 of 2", "200 steps", f"{row['parameters']:,} parameters", "0.005"):
-        assert told in numbers_of(result, row)
+        assert told in page.numbers_of(result, row)
     full = Mock(side_effect=Refused("12 experiments wait already"))
     for submit in (TrainingService.submit, full):
         monkeypatch.setattr(TrainingService, "submit", submit)
         tab = press(open_page("capacity", cell=str(WIDE)), "capacity_lab")
-        assert tab.session_state["lab"].experiment == lab_experiment(result, WIDE)
-    experiment = lab_experiment(failed(result, d_head=2, sharing="Q=K"), WIDE)
+        assert tab.session_state["lab"].experiment == page.lab_experiment(result, WIDE)
+    experiment = page.lab_experiment(failed(result, d_head=2, sharing="Q=K"), WIDE)
     assert (experiment.sharing, list(experiment.seeds)) == (("QKV", KV), list(result.sweep.seeds))
     assert (experiment.size.d_head, experiment.task.n_entries) == (8, 6)
-    assert lab_experiment(failed(result, d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
+    assert page.lab_experiment(failed(result, d_head=8, sharing="QKV"), WIDE).sharing == (KV,)
     runs = result.runs.copy()
     runs.loc[runs["sharing"] == "K=V", "learning_rate"] = 0.02
-    tuned = lab_experiment(SweepResult(result.sweep, runs), WIDE)
+    tuned = page.lab_experiment(SweepResult(result.sweep, runs), WIDE)
     assert tuned.training.learning_rate == 0.005
     assert tuned.sharing == ("QKV", "K=V learning_rate=0.02")
 
@@ -494,7 +460,7 @@ def test_a_link_keeps_every_choice_that_is_shown(data):
         found.read_for(sweep)
         found.write_link()
     assert (found.problems, found.link) == ([], sent.link)
-    compared = ("one", "other") if sent.section in ("difference", "matching") else ()
+    compared = ("one", "other") if sent.section == "difference" else ()
     for name in ("measure", "section", "x", "y", "beside", "variants", "cell", *compared):
         assert getattr(found, name) == getattr(sent, name), name
 
@@ -516,6 +482,8 @@ def test_what_a_sweep_does_not_have_is_a_default_and_told_if_a_link_asked_for_it
     told = [problem.split("'. Allowed: ")[0] for problem in choice.problems]
     assert sorted(told) == sorted(f"The link has {name}='{text}" for name, text in wrong.items())
     assert (choice.x, choice.variants, choice.cell) == (X, ("QKV",), None)
+    choice.follow({"show": "matching"})  # a section of older versions
+    assert (choice.section, choice.problems) == ("frontier", [])
 
 
 @pytest.mark.server
@@ -525,7 +493,7 @@ def test_the_page_concludes_shows_a_diagram_and_every_section(monkeypatch, seed)
     tab = open_page("capacity")
     assert plain_text(tab.markdown[0]) == conclusion(made_up(), X, Y).text
     data = drawn(tab, page.PHASE)
-    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(COLUMNS)
+    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(phases.COLUMNS)
     assert data["picks"]
     assert data["alt"]
     assert len(data["save"]["table"]["rows"]) == made_up().sweep.n_cells
@@ -533,7 +501,7 @@ def test_the_page_concludes_shows_a_diagram_and_every_section(monkeypatch, seed)
     tab = show(tab)
     assert link_of(tab)["cell"] == "2/6/K=V"
     assert "0 of 2 seeds" in said(tab)
-    params = {"sweep": CapacityChoice.sweep, "show": "matching", "x": Y, X: "8", "one": "Q=K"}
+    params = {"sweep": CapacityChoice.sweep, "show": "difference", "x": Y, "one": "Q=K"}
     tab = open_page("capacity", **params, y=X, other="K=V")  # the last two are defaults
     assert not tab.warning
     assert link_of(turn_to(turn_to(tab, "guide"), "capacity")) == params

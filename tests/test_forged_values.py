@@ -18,7 +18,7 @@ from attnkit.ui.routing import SECTIONS
 from attnkit.ui.server.owner import gate
 from attnkit.ui.server.widget_values import check_widget_values, is_allowed
 
-LINKS = {"atlas": {"show": "head"}, "questions": {"claim": "all"}, "capacity": {"show": "matching"}}
+LINKS = {"atlas": {"show": "head"}, "questions": {"claim": "all"}, "capacity": {"show": "frontier"}}
 PAGES = [page.name for pages in SECTIONS.values() for page in pages] + ["owner"]
 
 

@@ -8,7 +8,6 @@ from idle import link_of, open_page
 from small_claims import TINY, small_claim
 from visiting import plain_text, press, said, show, turn_to, visit, watch_series
 
-from attnkit.analysis.conclusion import conclusion
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.statements import worse
@@ -19,6 +18,7 @@ from attnkit.evidence.quick import NEW_SEED
 from attnkit.evidence.record import Records
 from attnkit.evidence.words import rises_in_words
 from attnkit.service.service import Refused, TrainingService
+from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.ui.markdown import plain
 from attnkit.ui.pages.questions import ALL, CLAIM, NEW, SHOWN, VIEW

@@ -1,13 +1,14 @@
-"""Tables that compare finished experiments: their settings, results and paired differences.
+"""Finished experiments side by side: tables of settings, results and differences; sentences.
 
 All statistics are over seeds and computed from complete histories. Two runs form a pair if they
-have the same seed.
+have the same seed. Sentences have means over the seeds that did not diverge.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,12 +17,15 @@ from jaxtyping import Float
 
 from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.foundation.settings import shown
+from attnkit.foundation.words import MOST_NAMED, all_of, capitalised, listed, named, verb
 from attnkit.tasks import OwnData, task_named
 from attnkit.training.metrics import METRICS
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference, standard_deviation
+from attnkit.training.summary import percent
 from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,10 +80,9 @@ def settings_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
         labels |= {n: s.label for n, s in settings(each.experiment.task.name).items()}
     rows = []
     for name in names:
-        values = [column.get(name) for column in columns.values()]
-        if any(value != values[0] for value in values):
-            texts = [_text_of(name, value) for value in values]
-            rows.append([labels[name], *texts])
+        first, *others = (column.get(name) for column in columns.values())
+        if any(value != first for value in others):
+            rows.append([labels[name], *(_text_of(name, value) for value in (first, *others))])
     return pd.DataFrame(rows, columns=["Setting", *columns], dtype=str)
 
 
@@ -172,10 +175,7 @@ def _last_of(compared: Sequence[ComparedExperiment], metric: Metric) -> pd.DataF
 
 
 def _differences(rows: pd.DataFrame, against: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of pairs of every row, their mean difference and its 95% limits.
-
-    A seed that diverged on either side forms no pair.
-    """
+    """Return paired differences with 95% limits; a seed that diverged on a side forms no pair."""
     values, others = rows.to_numpy(float), against.to_numpy(float)
     gap = paired_difference(values, others)
     return rows.index.to_frame(index=False).assign(
@@ -211,11 +211,6 @@ def evaluation_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def n_evaluations(compared: Sequence[ComparedExperiment]) -> int:
-    """Return the number of rows of `evaluation_table`."""
-    return sum(len(each.snapshot.eval_steps) * each.experiment.n_runs for each in compared)
-
-
 def to_json(compared: Sequence[ComparedExperiment]) -> str:
     """Return settings, last metrics and all evaluations of every run as JSON, null for NaN."""
     experiments = []
@@ -223,7 +218,11 @@ def to_json(compared: Sequence[ComparedExperiment]) -> str:
         snapshot = each.snapshot
         data = Result(snapshot, parameters=[]).to_dict()  # which contains no parameters
         for run, row in enumerate(data["runs"]):
-            row["history"] = {n: _without_nan(snapshot.history[n][:, run]) for n in METRICS}
+            row["history"] = {
+                name: [None if math.isnan(value) else value for value in values]
+                for name in METRICS
+                for values in [snapshot.history[name][:, run].tolist()]
+            }
         experiments.append({"name": each.name, **data, "eval_steps": snapshot.eval_steps.tolist()})
     return json.dumps({"experiments": experiments}, ensure_ascii=False, allow_nan=False)
 
@@ -249,5 +248,101 @@ def _best(counted: np.ndarray, metric: Metric) -> np.ndarray:
     return np.where(np.isinf(best), np.nan, sign * best)
 
 
-def _without_nan(values: np.ndarray) -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]
+def metric_of(snapshots: Sequence[Snapshot]) -> Metric:
+    """Return the measure that tells experiments apart: loss if a task has a loss to beat."""
+    has_loss = any(one.experiment.task.loss_to_beat is not None for one in snapshots)
+    return "loss" if has_loss else "accuracy"
+
+
+def last_means(snapshot: Snapshot, metric: Metric) -> Float[np.ndarray, " variant"]:
+    """Return the mean of each variant at its last evaluation; NaN if all seeds diverged."""
+    means: np.ndarray = mean_interval(snapshot.per_sharing(snapshot.latest(metric))).mean
+    return means
+
+
+def in_a_cell(snapshot: Snapshot) -> str:
+    """Return what the first four variants reached, such as "QKV 100%, Q=K 49%, …"."""
+    metric = metric_of([snapshot])
+    means = zip(snapshot.experiment.sharing, last_means(snapshot, metric), strict=True)
+    texts = [f"{title_of(variant)} {level_in_words(mean, metric)}" for variant, mean in means]
+    shortened = ", ".join(texts[:4] + ["…"] * (len(texts) > 4))
+    return f"loss: {shortened}" if metric == "loss" else shortened
+
+
+def levels_in_words(
+    variants: Sequence[Variant], means: Sequence[float], metric: Metric, lead: str = ""
+) -> str:
+    """Return one sentence about the means of an experiment's variants.
+
+    Args:
+        means: Mean of each variant; NaN if it has none.
+        lead: Beginning of the sentence, such as "At step 250, ".
+    """
+    sign = 1 if metric == "loss" else -1
+    titled = [(title_of(variant), mean) for variant, mean in zip(variants, means, strict=True)]
+    known = [(title, mean) for title, mean in titled if not math.isnan(mean)]
+    lacking = [title for title, mean in titled if math.isnan(mean)]
+    ordered = sorted(known, key=lambda pair: sign * pair[1])
+    levels: dict[str, list[str]] = {level_in_words(mean, metric): [] for _, mean in ordered}
+    for title, mean in known:
+        levels[level_in_words(mean, metric)].append(title)
+    if len(levels) == 1 and len(known) == len(variants) > 1:
+        levels = {level: [all_of(titles)] for level, titles in levels.items()}
+    parts = _parts(levels, len(known), metric)
+    if lacking:
+        parts.append(f"{named(lacking)} {verb(lacking, 'has', 'have')} no result")
+    return capitalised(f"{lead}{', '.join(parts)}.")
+
+
+def _parts(levels: Mapping[str, Sequence[str]], n: int, metric: Metric) -> list[str]:
+    """Return the clauses of a sentence about `n` variants, the best level first."""
+    if not levels:
+        return []
+    (best, leaders), *others = levels.items()
+    is_one = len(leaders) == 1 and not leaders[0].endswith(" variants")
+    reach, noun = "reaches" if is_one else "reach", " accuracy"
+    if metric == "loss":
+        reach, noun = "has a loss of" if is_one else "have a loss of", ""
+    first = f"{named(leaders)} {reach} {best}{noun}"
+    if others and n > MOST_NAMED:
+        last, losers = others[-1]
+        return [first, f"and {named(losers)} {verb(losers, 'comes', 'come')} last with {last}"]
+    return [first, *(f"{listed(titles)} {level}" for level, titles in others)]
+
+
+def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
+    """Return one sentence about several experiments: which variant differs most, and how."""
+    metric = metric_of([one.snapshot for one in compared])
+    letters = listed([one.letter for one in compared])
+    by_title: dict[str, dict[str, float]] = {}
+    for one in compared:
+        means = last_means(one.snapshot, metric)
+        for variant, mean in zip(one.experiment.sharing, means, strict=True):
+            if not math.isnan(mean):
+                by_title.setdefault(title_of(variant), {})[one.letter] = float(mean)
+    shared = {title: values for title, values in by_title.items() if len(values) > 1}
+    if not shared:
+        return f"{letters} have results of no variant in common."
+    widths = {title: max(found.values()) - min(found.values()) for title, found in shared.items()}
+    levels = {
+        title: {letter: level_in_words(value, metric) for letter, value in values.items()}
+        for title, values in shared.items()
+    }
+    differing = [title for title in shared if len({*levels[title].values()}) > 1]
+    noun = "loss" if metric == "loss" else "accuracy"
+    if not differing:
+        same = "about the same" if any(widths.values()) else "the same"
+        if len(shared) > 1:
+            return f"Every variant that {letters} share has {same} {noun}."
+        ((title, values),) = shared.items()
+        return f"{title} has {same} {noun} in {listed(values)}."
+    title = max(differing, key=widths.__getitem__)
+    texts = ", ".join(f"{level} in {letter}" for letter, level in levels[title].items())
+    return f"The {noun} of {title} differs{' most' * (len(shared) > 1)}: {texts}."
+
+
+def level_in_words(value: float, metric: Metric = "accuracy") -> str:
+    """Return a mean accuracy in percent, or a mean loss; "diverged" if it is none."""
+    if math.isnan(value):
+        return "diverged"
+    return f"{value:.2f}" if metric == "loss" else percent(value)

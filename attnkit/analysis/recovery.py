@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.analysis.reached import level_in_words
+from attnkit.analysis.comparison import level_in_words
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.tables import csv_table

@@ -131,32 +131,26 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
 
 
 def _outlook(prepared: Prepared, n_workers: int, start: float) -> str:
-    """Return what the missing runs are estimated to need, in one line.
-
-    Args:
-        prepared: The sweep.
-        n_workers: Number of workers.
-        start: Seconds until a worker had trained its first batch.
-    """
+    """Return what the missing runs need; a worker had trained its first batch after `start` s."""
     from attnkit.training.pace import duration_in_words
 
-    estimate, sweep = prepared.estimate, prepared.sweep
-    seconds, price = estimate.core_hours * 3600, sweep.budget.price_per_core_hour
-    n_finished = sweep.n_runs - estimate.n_runs
-    text = f"{estimate.n_runs} runs to train"
+    seconds, price = prepared.core_hours * 3600, prepared.sweep.budget.price_per_core_hour
+    n_missing = prepared.plan.n_missing
+    n_finished = prepared.sweep.n_runs - n_missing
+    text = f"{n_missing} runs to train"
     text += f", {n_finished} finished before" if n_finished else ""
     text += f": about {duration_in_words(seconds)} of one core"
     text += (
         f", {duration_in_words(start + seconds / n_workers)} on {counted(n_workers, 'worker')}, "
     )
     text += f"{duration_in_words(start)} of it to start them; "
-    text += f"{estimate.megabytes:.0f} MB for each worker"
-    return text + (f"; cost {estimate.core_hours * price:.2f}" if price else "")
+    text += f"{prepared.megabytes:.0f} MB for each worker"
+    return text + (f"; cost {prepared.core_hours * price:.2f}" if price else "")
 
 
 def _summary(result: SweepResult) -> str:
     """Return a table with one row per point and variant, and why runs have failed."""
-    from attnkit.analysis.capacity import cells
+    from attnkit.sweeps.cells import cells
 
     table = cells(result)
     means, counts = table["accuracy"], zip(table["n_solved"], table["n_seeds"], strict=True)
@@ -174,17 +168,16 @@ def _summary(result: SweepResult) -> str:
 def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:
     from attnkit.foundation.process import prepare_for_training
     from attnkit.sweeps.result import SweepResult
-    from attnkit.sweeps.training import repeat_sample
+    from attnkit.sweeps.run import repeat_sample
 
     prepare_for_training()
     n_cells = whole_number("--check", text, 1, _MOST_REPEATED)
     with interrupts:
-        repetition = repeat_sample(SweepResult.read(folder, sweep), n_cells)
-    table = repetition.table
-    equal = int(table["equal"].sum())
+        where, table = repeat_sample(SweepResult.read(folder, sweep), n_cells)
+    n_cells, equal = table["cell"].nunique(), int(table["equal"].sum())
     print(
-        f"{len(table)} runs of {repetition.n_cells} cells were trained again on "
-        f"{repetition.where}: {equal} equal to the bit"
+        f"{len(table)} runs of {n_cells} cells were trained again on {where}: "
+        f"{equal} equal to the bit"
     )
     if equal < len(table):
         accuracy, loss = table["accuracy_difference"].max(), table["loss_difference"].max()

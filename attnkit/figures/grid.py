@@ -7,32 +7,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from attnkit.analysis.boundary import is_logarithmic
-from attnkit.analysis.capacity import COSTS
-from attnkit.analysis.conclusion import label_of
 from attnkit.figures.marks import Mark, cells
 from attnkit.figures.panels import Axis, Panel, Title, titles_of
 from attnkit.foundation.settings import Value
+from attnkit.sweeps.boundary import is_logarithmic
+from attnkit.sweeps.cells import COSTS
+from attnkit.sweeps.conclusion import label_of
 from attnkit.training.summary import percent, percent_limits
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
-_SPREAD = 4.0
-"""Smallest ratio of the largest to the smallest value of a logarithmic axis."""
-
-_LABEL, _LINE = 26, 16
-"""Smallest width, and height, in pixels of the label of a tick."""
-
 GAP = 0.015
 """Gap between two panels, as a share of the width of all of them."""
-
-_WIDTH, _NARROW = 978, 288
-"""Widths in pixels for which labels are chosen: with four columns or more, and with fewer."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +48,7 @@ class GridAxis:
         name: str | None,
         every: Mapping[str, Sequence[Value]] | None = None,
     ) -> GridAxis:
-        """Return the axis of a column; numbers are sorted.
-
-        Args:
-            table: The table.
-            name: Name of the column; None for an axis with one nameless value.
-            every: All values of each axis, where the table may lack some.
-        """
+        """Return the axis of a column; numbers are sorted, None has one nameless value."""
         if name is None:
             return cls("", ("",))
         values = list(dict.fromkeys([*(every or {}).get(name, ()), *table[name].tolist()]))
@@ -71,15 +56,10 @@ class GridAxis:
         return cls(name, tuple(values if is_text else sorted(values)))
 
     @property
-    def title(self) -> str:
-        """Label of the setting."""
-        return label_of(self.name) if self.name else ""
-
-    @property
     def logarithmic(self) -> bool:
         """Whether equal distances are equal ratios."""
         known = len(self.values) > 1 and is_logarithmic(self.values)
-        return known and float(max(self.values)) >= _SPREAD * float(min(self.values))
+        return known and float(max(self.values)) >= 4 * float(min(self.values))
 
     @property
     def positions(self) -> np.ndarray:
@@ -100,8 +80,7 @@ class GridAxis:
             return np.array([-0.5, 0.5])
         middles = (at[1:] + at[:-1]) / 2
         limits = np.r_[2 * at[0] - middles[0], middles, 2 * at[-1] - middles[-1]]
-        edges: np.ndarray = 10.0**limits if self.logarithmic else limits
-        return edges
+        return np.asarray(10.0**limits if self.logarithmic else limits)
 
     @property
     def edges(self) -> tuple[float, float]:
@@ -110,14 +89,10 @@ class GridAxis:
         return float(limits[0]), float(limits[-1])
 
     def between(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the coordinates of numbers that need not be values; beyond the edges if outside.
-
-        The coordinates of numbers outside of the values are the nearest edge or just beyond it.
-        """
+        """Return the coordinates of numbers; outside of the values the nearest edge or beyond."""
         low, high = self.edges
         if self.logarithmic:
-            clipped: np.ndarray = np.clip(numbers, low / 1.1, high * 1.1)
-            return clipped
+            return np.asarray(np.clip(numbers, low / 1.1, high * 1.1))
         values = np.array(self.values, float)
         inside = np.interp(numbers, values, self.positions)
         return np.where(numbers < values[0], low, np.where(numbers > values[-1], high, inside))
@@ -130,15 +105,10 @@ class GridAxis:
         return at * factor if self.logarithmic else at + share
 
     def axis(self, pixels: float, *, upright: bool = False) -> Axis:
-        """Return the axis of a panel, with as many labels as fit into its length.
-
-        Args:
-            pixels: Length of the axis.
-            upright: Whether labels stand above each other.
-        """
-        labels = self._labels(pixels, upright=upright)
+        """Return the axis of a panel, with as many labels as fit into its length in pixels."""
+        labels, title = self._labels(pixels, upright=upright), label_of(self.name)
         positions = self.positions.tolist()
-        return Axis(*self.edges, self.title, positions, labels, self.logarithmic, grid=False)
+        return Axis(*self.edges, title, positions, labels, self.logarithmic, grid=False)
 
     def _labels(self, pixels: float, *, upright: bool) -> list[str]:
         """Return the labels of ticks, empty where there is no room: first for powers of two."""
@@ -152,21 +122,13 @@ class GridAxis:
         outer = (0, len(texts) - 1)
         shown: list[int] = []
         for index in sorted(range(len(texts)), key=lambda i: (not powers[i], i not in outer, i)):
-            room = _LINE if upright else max(_LABEL, 8 * len(texts[index]))
+            room = 16 if upright else max(26, 8 * len(texts[index]))
             if all(abs(at[index] - at[other]) >= room for other in shown):
                 shown.append(index)
         return [text if index in shown else "" for index, text in enumerate(texts)]
 
 
-def text_of(value: Value) -> str:
-    """Return a value of a setting as a text."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return escape(value) if isinstance(value, str) else f"{value:g}"
-
-
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Axes of all panels of a figure.
 
     Attributes:
@@ -185,15 +147,20 @@ class Grid:
         table: pd.DataFrame,
         x: str,
         y: str | None,
-        every: Mapping[str, Sequence[Value]] | None,
+        every: Mapping[str, Sequence[Value]] | None = None,
         columns: int = 1,
     ) -> Grid:
         """Return the axes of a table; arguments are those of `GridAxis.of`."""
         return cls(GridAxis.of(table, x, every), GridAxis.of(table, y, every), columns)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the axes."""
+        return [axis.name for axis in (self.x, self.y) if axis.name]
+
     def panel(self, marks: Sequence[Mark], title: Title, n_panels: int) -> Panel:
         """Return one of the panels of a figure."""
-        width = _WIDTH if self.columns >= 4 else _NARROW
+        width = 978 if self.columns >= 4 else 288  # for which labels are chosen
         n_columns = min(self.columns, n_panels)
         cell = width * (1 - GAP * (n_columns - 1)) / n_columns
         height = int(np.clip(34 * len(self.y.values), 44, 230))
@@ -204,24 +171,17 @@ class Grid:
     ) -> Mark:
         """Return the cells of the rows of a table; a cell's key is the index of its row.
 
-        Args:
-            rows: The rows.
-            values: A number per row, NaN for no cell.
-            tips: Texts shown on hover as HTML, one per row.
-            color: Colour of all cells, in place of the scale.
+        Each row has a number, NaN for no cell, and a tip as HTML. A colour replaces the scale.
         """
         x, y = self.x.values, self.y.values
         ys = rows[self.y.name].tolist() if self.y.name else [""] * len(rows)
         numbers = np.full((len(y), len(x)), np.nan)
         texts: list[list[str | None]] = [[None] * len(x) for _ in y]
         keys: list[list[int | None]] = [[None] * len(x) for _ in y]
-        xs, of_rows = (
-            rows[self.x.name].tolist(),
-            zip(values, tips, rows.index.tolist(), strict=True),
-        )
-        for at_x, at_y, (value, tip, key) in zip(xs, ys, of_rows, strict=True):
+        xs = rows[self.x.name].tolist()
+        for at_x, at_y, *cell in zip(xs, ys, values, tips, rows.index.tolist(), strict=True):
             i, j = y.index(at_y), x.index(at_x)
-            numbers[i, j], texts[i][j], keys[i][j] = value, tip, key
+            numbers[i, j], texts[i][j], keys[i][j] = cell
         places = self.x.positions, self.y.positions
         return cells(*places, numbers, tips=texts, keys=keys, color=color)
 
@@ -233,18 +193,17 @@ def titles_in(table: pd.DataFrame) -> dict[str, Title]:
 
 
 def cell_texts(table: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    """Return all numbers of each cell as a text for hovering.
-
-    Args:
-        table: Rows of `cells`.
-        axes: Settings whose values stand in the second line.
-    """
+    """Return all numbers of each cell as a text for hovering; the axes stand in the second line."""
     return [_cell_text(row, axes) for row in table.to_dict("records")]
 
 
+def where_in_words(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
+    """Return the values of some axes in a row, as HTML."""
+    return ", ".join(f"{escape(label_of(name))} {text_of(row[name])}" for name in axes)
+
+
 def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
-    where = ", ".join(f"{escape(label_of(name))} {text_of(row[name])}" for name in axes)
-    lines = [f"<b>{escape(title_of(Variant(row['sharing'])))}</b>", where]
+    lines = [f"<b>{escape(title_of(row['sharing']))}</b>", where_in_words(row, axes)]
     if not row["n_seeds"]:
         return "<br>".join(
             [*lines, "Could not be trained:", *map(escape, wrap(str(row["error"]), 60))]
@@ -263,3 +222,10 @@ def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
         if name in row and row[name] == row[name]
     ]
     return "<br>".join(lines)
+
+
+def text_of(value: Value) -> str:
+    """Return a value of a setting as a text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return escape(value) if isinstance(value, str) else f"{value:g}"

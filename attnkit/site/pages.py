@@ -8,7 +8,6 @@ from html import escape
 
 from attnkit.analysis import Inspection, inspect
 from attnkit.analysis.attention_map import example_of, telling_layer
-from attnkit.analysis.conclusion import conclusion
 from attnkit.analysis.inspection.request import View
 from attnkit.evidence.questions import QUESTIONS, Answer, Question
 from attnkit.evidence.record import load_shipped as load_records
@@ -16,6 +15,7 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import DEFAULT_TASK
 from attnkit.figures.board_film import board_film
+from attnkit.figures.capacity import MOST_PANELS, middle_of, phase_of
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.tables import html_list
 from attnkit.notebook import html_of as card_of
@@ -25,6 +25,7 @@ from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import load_atlas
 from attnkit.site.frame import Page, figure_html, paragraphs, train_yourself, with_plotly
 from attnkit.site.lessons import lesson_page, lessons_page
+from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.result import SHIPPED
 from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
@@ -34,7 +35,6 @@ from attnkit.training.training import stream
 from attnkit.ui.bundle import asset
 from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.standalone import film_html, standalone_html
-from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of, phase_of
 from attnkit.variants.catalogue import title_of
 
 HOME = DEFAULT_TASK

@@ -1,7 +1,7 @@
 """Plan of a sweep: the missing runs, the chunks in which they are trained, and what they cost.
 
 Cells stay numbers until they are trained, so that a plan of a million cells fits into memory. Costs
-follow from a short measurement on this machine, and from what the chunks take.
+follow from a short measurement on this machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,7 @@ _WORKER_MEGABYTES = 480.0
 """Memory of a worker process before it trains anything, with torch and the kernel loaded."""
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Runs that are trained together: variants at one point, with the same seeds.
 
     Attributes:
@@ -52,25 +51,17 @@ class Group:
         """Number of runs that count."""
         return len(self.variants) * len(self.seeds)
 
+    def variants_in(self, sweep: Sweep) -> list[Variant]:
+        """Return the variants themselves."""
+        return [sweep.sharing[index] for index in self.variants]
+
     def cells(self) -> list[Group]:
         """Return one group for each variant."""
-        return [replace(self, variants=(variant,)) for variant in self.variants]
+        return [self._replace(variants=(variant,)) for variant in self.variants]
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Groups that one worker trains, and whose results it writes as one part."""
-
-    groups: tuple[Group, ...]
-
-    @property
-    def n_runs(self) -> int:
-        """Number of runs that count."""
-        return sum(group.n_runs for group in self.groups)
-
-    def split(self) -> list[Chunk]:
-        """Return one chunk for each cell."""
-        return [Chunk((cell,)) for group in self.groups for cell in group.cells()]
+Chunk = tuple[Group, ...]
+"""Groups that one worker trains, and whose results it writes as one part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +85,7 @@ class Plan:
         Points are in a random order, always the same: chunks then take about equally long, and a
         sweep that was interrupted shows something everywhere.
 
-        Args:
-            sweep: The sweep.
-            finished: Columns `cell` and `seed` of the runs that need not be repeated.
+        The columns `cell` and `seed` of `finished` are those of runs that need not be repeated.
         """
         shape = (sweep.n_points, len(sweep.sharing), sweep.n_seeds)
         missing = np.ones(shape, bool)
@@ -115,24 +104,17 @@ class Plan:
 
     def groups(self) -> Iterator[Group]:
         """Yield the missing runs in groups of variants that lack the same seeds."""
+        first = self.sweep.first_seed
         for point in self.order.tolist():
-            by_seeds: dict[bytes, list[int]] = {}
-            for variant in np.flatnonzero(self.missing[point].any(-1)).tolist():
-                by_seeds.setdefault(self.missing[point, variant].tobytes(), []).append(variant)
-            for lacking, variants in by_seeds.items():
-                for seeds in _consecutive(np.flatnonzero(np.frombuffer(lacking, bool))):
-                    first = self.sweep.first_seed
-                    yield Group(
-                        point, tuple(variants), range(first + seeds.start, first + seeds.stop)
-                    )
+            by_seeds: dict[range, list[int]] = {}
+            for variant, lacking in enumerate(self.missing[point]):
+                for seeds in _consecutive(first + np.flatnonzero(lacking)):
+                    by_seeds.setdefault(seeds, []).append(variant)
+            for seeds, variants in by_seeds.items():
+                yield Group(point, tuple(variants), seeds)
 
     def chunks(self, seconds: Callable[[Group], float], n_workers: int) -> Iterator[Chunk]:
-        """Yield the missing runs in chunks, each with its points in order.
-
-        Args:
-            seconds: Function that estimates how long a group takes on one core.
-            n_workers: Number of workers that take chunks.
-        """
+        """Yield the missing runs in chunks, by the estimated seconds of a group on one core."""
         pending: list[Group] = []
         taken = total = 0.0
         n_seen, left = 0, self.n_missing
@@ -140,134 +122,65 @@ class Plan:
             estimated = seconds(group)
             total, n_seen = total + estimated, n_seen + group.n_runs
             share = total / n_seen * left / n_workers  # expected seconds of each worker
-            shortest = min(SHORTEST_CHUNK, share / 2)
             # in a short sweep eight chunks for each worker, so that all end at about the same time
-            target = np.clip(share / 8, shortest, LONGEST_CHUNK)
-            pieces = _pieces(group, estimated)
+            target = np.clip(share / 8, min(SHORTEST_CHUNK, share / 2), LONGEST_CHUNK)
+            pieces = group.cells() if estimated > LONGEST_CHUNK else [group]
             for piece in pieces:
                 if pending and taken + estimated / len(pieces) > target:
-                    yield Chunk(tuple(pending))
+                    yield tuple(pending)
                     pending, taken = [], 0.0
                 pending.append(piece)
                 taken += estimated / len(pieces)
         if pending:
-            yield Chunk(tuple(pending))
-
-
-def _pieces(group: Group, seconds: float) -> list[Group]:
-    """Divide a group that takes longer than a chunk by its variants."""
-    n_pieces = int(min(len(group.variants), np.ceil(seconds / LONGEST_CHUNK)))
-    return [
-        Group(group.point, tuple(int(v) for v in variants), group.seeds)
-        for variants in np.array_split(np.array(group.variants), max(1, n_pieces))
-    ]
+            yield tuple(pending)
 
 
 def _consecutive(numbers: np.ndarray) -> list[range]:
     """Return ascending numbers as ranges of consecutive ones."""
     runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
-    return [range(int(run[0]), int(run[-1]) + 1) for run in runs]
+    return [range(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
 
 
-def variants_of(sweep: Sweep, group: Group) -> list[Variant]:
-    """Return the variants of a group."""
-    return [sweep.sharing[index] for index in group.variants]
+def n_runs_of(chunk: Chunk) -> int:
+    """Return the number of runs of a chunk that count."""
+    return sum(group.n_runs for group in chunk)
 
 
-@dataclass(frozen=True)
-class ChunkReport:
-    """Report of a worker about a chunk.
-
-    Attributes:
-        n_runs: Runs that were trained.
-        n_failed: Runs that could not be trained; the part holds the reasons.
-        seconds: Seconds that the runs took, with those on tuning seeds.
-    """
-
-    n_runs: int
-    n_failed: int = 0
-    seconds: float = 0.0
+def measured_pace(plan: Plan) -> float:
+    """Return the seconds of a unit of `work_of`, from a few steps of cheap and expensive cells."""
+    engine, paces = plan.sweep.engine, list[float]()
+    experiments = [e for group in sample(plan, 40) if (e := possible_experiment(plan.sweep, group))]
+    experiments.sort(key=lambda e: work_of(e, e.sharing[0], engine))
+    started = time.perf_counter()
+    for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
+        if experiments and time.perf_counter() - started < 4:
+            paces.append(measure_pace(engine, experiments[index].replace(n_seeds=1), block=2))
+    return mean(paces or [0.1])
 
 
-@dataclass
-class CostModel:
-    """Seconds that runs take on one core: measured before the sweep, corrected while it runs.
-
-    Attributes:
-        pace: Seconds per unit of `work_of`.
-    """
-
-    sweep: Sweep
-    pace: float = 0.1
-    _predicted: float = 0.0
-    _measured: float = 0.0
-
-    @staticmethod
-    def measured(sweep: Sweep, plan: Plan) -> CostModel:
-        """Measure a few steps of cheap and expensive cells of a plan, for a few seconds."""
-        experiments = [e for group in sample(plan, 40) if (e := possible_experiment(sweep, group))]
-        experiments.sort(key=lambda e: work_of(e, e.sharing[0], sweep.engine))
-        paces: list[float] = []
-        started = time.perf_counter()
-        for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
-            if experiments and time.perf_counter() - started < 4:
-                experiment = experiments[index].replace(n_seeds=1)
-                paces.append(measure_pace(sweep.engine, experiment, block=2))
-        return CostModel(sweep, mean(paces)) if paces else CostModel(sweep)
-
-    def seconds(self, group: Group) -> float:
-        """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
-        predicted = self._predict(group)
-        return predicted * self._measured / self._predicted if self._predicted else predicted
-
-    def _predict(self, group: Group) -> float:
-        sweep, rates = self.sweep, self.sweep.rates
-        n_tuning = rates.tuning_seeds * len(rates.multiples) if rates.tunes else 0
-        work = 0.0
-        for variant in variants_of(sweep, group):
-            experiment = _experiment(sweep, group.point, sweep.sharing)
-            if experiment is None or variant not in experiment.sharing:
-                experiment = _experiment(sweep, group.point, (variant,))
-            if experiment is not None:
-                work += work_of(experiment, variant, sweep.engine)
-        return (len(group.seeds) + n_tuning) * self.pace * work
-
-    def learn(self, chunk: Chunk, seconds: float) -> None:
-        """Correct the estimates by what a chunk has taken."""
-        if seconds:
-            self._predicted += sum(map(self._predict, chunk.groups))
-            self._measured += seconds
+def seconds_of(group: Group, sweep: Sweep, pace: float) -> float:
+    """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
+    # all variants, so that the same experiment serves every group at the point
+    whole = possible_experiment(sweep, group._replace(variants=(*range(len(sweep.sharing)),)))
+    work = 0.0
+    for cell in group.cells():
+        (variant,) = cell.variants_in(sweep)
+        has_it = whole is not None and variant in whole.sharing
+        experiment = whole if has_it else possible_experiment(sweep, cell)
+        work += work_of(experiment, variant, sweep.engine) if experiment is not None else 0.0
+    return (len(group.seeds) + sweep.n_tuning_runs) * pace * work
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated needs of the missing runs of a sweep.
-
-    Attributes:
-        n_runs: Runs that count and are missing.
-        core_hours: Hours of computation on one core.
-        megabytes: Memory of one worker, in MiB.
-    """
-
-    n_runs: int
-    core_hours: float
-    megabytes: float
-
-    @staticmethod
-    def of(plan: Plan, model: CostModel) -> Estimate:
-        """Return the estimate for a plan, from a sample of its points."""
-        groups = sample(plan, 200)
-        n_sampled = sum(group.n_runs for group in groups)
-        seconds = sum(model.seconds(group) for group in groups)
-        experiments = [e for group in groups if (e := possible_experiment(plan.sweep, group))]
-        megabytes = (peak_megabytes(experiment, plan.sweep.engine) for experiment in experiments)
-        largest = max(megabytes, default=0.0)
-        rates, n_seeds = plan.sweep.rates, plan.sweep.n_seeds
-        if rates.tunes:  # all learning rates of a variant are tried together
-            largest *= max(1.0, rates.tuning_seeds * len(rates.multiples) / n_seeds)
-        n_runs = plan.n_missing
-        hours = seconds / 3600 * n_runs / n_sampled if n_sampled else 0.0
-        return Estimate(n_runs, hours, _WORKER_MEGABYTES + largest)
+def estimate_of(plan: Plan, pace: float) -> tuple[float, float]:
+    """Return core-hours and MiB of one worker that a plan needs, from a sample of its points."""
+    sweep, groups = plan.sweep, sample(plan, 200)
+    seconds = sum(seconds_of(group, sweep, pace) for group in groups)
+    share = n_runs_of(tuple(groups)) / max(1, plan.n_missing)
+    experiments = [e for group in groups if (e := possible_experiment(sweep, group))]
+    largest = max((peak_megabytes(one, sweep.engine) for one in experiments), default=0.0)
+    # all learning rates of a variant are tried together
+    largest *= max(1.0, sweep.n_tuning_runs / sweep.n_seeds)
+    return seconds / 3600 / (share or 1.0), _WORKER_MEGABYTES + largest
 
 
 def sample(plan: Plan, n_points: int) -> list[Group]:
@@ -278,15 +191,13 @@ def sample(plan: Plan, n_points: int) -> list[Group]:
 
 def possible_experiment(sweep: Sweep, group: Group) -> Experiment | None:
     """Return the experiment of a group, or of a variant that is possible; None without any."""
-    return _experiment(sweep, group.point, tuple(variants_of(sweep, group)))
+    return _experiment(sweep, group.point, tuple(group.variants_in(sweep)))
 
 
 @lru_cache(4096)
 def _experiment(sweep: Sweep, point: int, variants: tuple[Variant, ...]) -> Experiment | None:
     try:
-        return sweep.experiment(sweep.point(point), list(variants))
+        return sweep.experiment(sweep.point(point), variants)
     except InvalidExperiment:
-        return next(
-            (e for v in variants if len(variants) > 1 and (e := _experiment(sweep, point, (v,)))),
-            None,
-        )
+        each = (_experiment(sweep, point, (one,)) for one in variants if len(variants) > 1)
+        return next((one for one in each if one is not None), None)

@@ -13,15 +13,15 @@ import io
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fsspec
 import numpy as np
 
 from attnkit import __version__
-from attnkit.foundation.documents import MOST_BYTES, BadDocument, parse_json, read_file
+from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
 from attnkit.foundation.files import write_file
 from attnkit.foundation.settings import Value
 from attnkit.sweeps.specification import InvalidSweep, Sweep
@@ -30,8 +30,6 @@ from attnkit.variants import Variant
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SPECIFICATION, _PARTS = "sweep.json", "parts"
 
 _METADATA = b"attnkit sweep"
 
@@ -48,31 +46,25 @@ SHIPPED = {
 """Title of every shipped sweep, by the name of its file and of its specification."""
 
 
-@dataclass(frozen=True)
 class SweepFolder:
     """Folder of a sweep.
 
     Args:
         address: Path, or URL that fsspec knows, such as "s3://bucket/folder".
+
+    Raises:
+        InvalidSweep: If the address cannot be used.
     """
 
-    address: str
-
-    @cached_property
-    def _place(self) -> tuple[Any, str]:
+    def __init__(self, address: str) -> None:
+        self.address = address
         try:
-            files, path = fsspec.core.url_to_fs(self.address)
+            # An absolute path, as workers have working folders of their own.
+            self._files, self._path = fsspec.core.url_to_fs(address)
         except (ImportError, ValueError) as error:
             reason = f"which cannot be used: {error}"
-            raise InvalidSweep(f"out: got {self.address!r}, {reason}") from None
-        return files, str(path)
-
-    def _path(self, *names: str) -> str:
-        return "/".join((self._place[1].rstrip("/"), *names))
-
-    def __getstate__(self) -> dict[str, str]:
-        files, path = self._place  # absolute, as workers have working folders of their own
-        return {"address": files.unstrip_protocol(path)}
+            raise InvalidSweep(f"out: got {address!r}, {reason}") from None
+        self._path = self._path.rstrip("/")
 
     def read_specification(self) -> Sweep | None:
         """Return the sweep whose parts the folder holds; None if it holds none.
@@ -80,58 +72,39 @@ class SweepFolder:
         Raises:
             InvalidSweep: If the file of the specification is damaged.
         """
-        files = self._place[0]
-        path = self._path(_SPECIFICATION)
-        if not files.exists(path):
+        path = f"{self._path}/sweep.json"
+        if not self._files.exists(path):
             return None
         try:
-            if not files.isfile(path):  # opening a pipe would wait for ever
-                raise BadDocument("it is a folder, a pipe or a device, allowed a file")
-            return Sweep(**parse_json(files.cat_file(path, 0, MOST_BYTES + 1)))
+            return Sweep(**parse_json(self._files.cat_file(path, 0, MOST_BYTES + 1)))
         except (OSError, ValueError, TypeError) as error:
             raise InvalidSweep(f"out: {path} is not the file of a sweep ({error})") from None
 
     def write_specification(self, sweep: Sweep) -> None:
         """Write the specification, and make the folder of the parts."""
-        self._place[0].makedirs(self._path(_PARTS), exist_ok=True)
-        self._write(self._path(_SPECIFICATION), (sweep.to_json() + "\n").encode())
+        self._files.makedirs(f"{self._path}/parts", exist_ok=True)
+        self._write("sweep.json", (sweep.to_json() + "\n").encode())
 
     def write_part(self, rows: pd.DataFrame) -> None:
         """Write the rows of a chunk as one Parquet file, and replace one of the same runs.
 
         The name is a hash of the runs' cells and seeds: a place in the grid would name other cells
         after an axis has changed.
-
-        Args:
-            rows: One row per run.
         """
         runs = rows[["cell", "seed"]].to_numpy().tolist()
         name = hashlib.blake2b(repr(runs).encode(), digest_size=12).hexdigest()
-        buffer = io.BytesIO()
-        rows.to_parquet(buffer, index=False, compression="zstd")
-        self._write(self._path(_PARTS, f"{name}.parquet"), buffer.getvalue())
+        content = rows.to_parquet(index=False, compression="zstd")
+        self._write(f"parts/{name}.parquet", content)
 
     def write_result(self, result: SweepResult) -> None:
         """Write all runs as one Parquet file, `runs.parquet`, which `SweepResult.load` reads."""
-        self._write(self._path("runs.parquet"), result.to_bytes())
+        self._write("runs.parquet", result.to_bytes())
 
-    def _write(self, path: str, content: bytes) -> None:
-        files = self._place[0]
-        parent, _, name = path.rpartition("/")
-        temporary = f"{parent}/.{name}.{uuid.uuid4().hex}"
-        files.pipe_file(temporary, content)
-        files.mv(temporary, path)
-
-    def part_paths(self) -> list[str]:
-        """Return the paths of all complete parts, sorted."""
-        files, parts = self._place[0], self._path(_PARTS)
-        if not files.exists(parts):
-            return []
-        files.invalidate_cache()
-        names = (str(path) for path in files.ls(parts, detail=False))
-        return sorted(
-            p for p in names if p.endswith(".parquet") and not p.rpartition("/")[2].startswith(".")
-        )
+    def _write(self, name: str, content: bytes) -> None:
+        parent, _, last = f"{self._path}/{name}".rpartition("/")
+        temporary = f"{parent}/.{last}.{uuid.uuid4().hex}"
+        self._files.pipe_file(temporary, content)
+        self._files.mv(temporary, f"{parent}/{last}")
 
     def read_parts(self, columns: list[str] | None = None) -> pd.DataFrame | None:
         """Return the rows of all parts, with some or all columns; None if there are no parts.
@@ -142,35 +115,20 @@ class SweepFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        tables = []
-        for path in self.part_paths():
+        folder, tables = f"{self._path}/parts", []
+        self._files.invalidate_cache()
+        names = self._files.ls(folder, detail=False) if self._files.exists(folder) else []
+        for path in sorted(name for name in names if name.endswith(".parquet")):
             try:
-                if not self._place[0].isfile(path):
-                    raise BadDocument("it is a folder, a pipe or a device")
-                with self._place[0].open(path, "rb") as file:
-                    _check_columns(pq.read_schema(file))
+                with self._files.open(path, "rb") as file:
                     tables.append(pq.read_table(file, columns=columns))
-            except (pa.ArrowException, OSError, BadDocument) as error:
+            except (pa.ArrowException, OSError) as error:
                 reason = str(error).splitlines()[0]
                 raise InvalidSweep(
                     f"out: {path} is damaged ({reason}); delete it, and `resume` repeats its runs"
                 ) from None
-        return (
-            pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
-        )
-
-
-def _check_columns(schema: Any) -> None:
-    """Raise BadDocument unless a table has the columns by which its runs are found."""
-    import pyarrow.types as types
-
-    texts = (types.is_string, types.is_large_string, types.is_null)
-    kinds = {"cell": texts, "sharing": texts, "seed": (types.is_integer,), "error": texts}
-    for name, allowed in kinds.items():
-        column = schema.field(name).type if name in schema.names else None
-        if column is None or not any(is_kind(column) for is_kind in allowed):
-            kind = "texts" if allowed is texts else "whole numbers"
-            raise BadDocument(f"its column {name!r} is {column or 'missing'}, allowed {kind}")
+        whole = pa.concat_tables(tables, promote_options="permissive") if tables else None
+        return None if whole is None else whole.to_pandas()
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,14 +156,14 @@ class SweepResult:
         import pandas as pd
 
         hashes = sweep.cell_hashes()
-        points, variants = np.indices(hashes.shape)
-        cells = pd.DataFrame({"cell": hashes.astype("U16").ravel(), "point": points.ravel()})
+        points, variants = (index.ravel() for index in np.indices(hashes.shape))
+        columns = {"cell": hashes.astype("U16").ravel(), "point": points, "variant": variants}
+        cells = pd.DataFrame(columns)
         shape = tuple(len(values) for values in sweep.axes.values())
-        positions = np.unravel_index(cells["point"], shape) if shape else ()
+        positions = np.unravel_index(points, shape) if shape else ()
         for (name, values), position in zip(sweep.axes.items(), positions, strict=True):
             if name != "learning_rate":  # the rows have it
                 cells[name] = pd.Series(values)[position].to_numpy()
-        cells["variant"] = variants.ravel()
         if rows is None:
             rows = pd.DataFrame({"cell": [], "sharing": [], "seed": [], "error": []}, dtype=object)
         rows = rows[rows["seed"].isin(list(sweep.seeds))]
@@ -213,9 +171,9 @@ class SweepResult:
             ["cell", "seed"]
         )
         runs = cells.merge(rows, on="cell").sort_values(["point", "variant", "seed"])
-        columns = [*(n for n in sweep.axes if n != "learning_rate"), "sharing", "seed"]
-        others = [n for n in runs.columns if n not in (*columns, "point", "variant", "cell")]
-        return SweepResult(sweep, runs[[*columns, *others, "cell"]].reset_index(drop=True))
+        first = [*(n for n in sweep.axes if n != "learning_rate"), "sharing", "seed"]
+        others = [n for n in runs.columns if n not in (*first, "point", "variant", "cell")]
+        return SweepResult(sweep, runs[[*first, *others, "cell"]].reset_index(drop=True))
 
     @staticmethod
     def read(folder: SweepFolder, sweep: Sweep) -> SweepResult:
@@ -293,13 +251,5 @@ def failed_rows(
 
 @cache
 def load_shipped(name: str) -> SweepResult:
-    """Return a shipped sweep.
-
-    Args:
-        name: A name in `SHIPPED`.
-
-    Raises:
-        OSError: If its file does not exist.
-        InvalidSweep: If its file is damaged.
-    """
+    """Return a shipped sweep by its name in `SHIPPED`; errors are those of `SweepResult.load`."""
     return SweepResult.load(FOLDER / f"{name}.parquet")

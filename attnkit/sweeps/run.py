@@ -1,29 +1,170 @@
-"""Running of a sweep: chunks are submitted to workers, and progress is reported.
+"""Running of a sweep: workers train chunks, and the driver submits them and reports progress.
 
-The loop keeps no results: workers write them into the sweep's folder, and whatever ends, the next
+A worker writes what it has trained into the sweep's folder and returns only a short report, so that
+no result is lost with the process, the machine or the cluster that ran it: whatever ends, the next
 start trains what is missing there.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnkit.sweeps.planning import Chunk, CostModel, Estimate, Plan, variants_of
-from attnkit.sweeps.result import SweepFolder, SweepResult, failed_rows
+import numpy as np
+
+from attnkit.evidence.trials import TUNING_SEED
+from attnkit.evidence.tuning import DIVERGED, worth
+from attnkit.experiment import Experiment
+from attnkit.foundation.process import give_memory_back
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.sweeps.planning import (
+    Chunk,
+    Group,
+    Plan,
+    estimate_of,
+    measured_pace,
+    n_runs_of,
+    possible_experiment,
+    seconds_of,
+)
+from attnkit.sweeps.result import SweepFolder, SweepResult, failed_rows, labelled
 from attnkit.sweeps.specification import InvalidSweep, Sweep
-from attnkit.sweeps.training import train_chunk, train_first_batch
 from attnkit.sweeps.workers import WorkerLost, Workers, open_workers
+from attnkit.variants import Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnkit.training.training import Training
 
 _IN_FLIGHT_PER_WORKER = 2
 """Number of chunks per worker that are submitted and unfinished: no worker waits for the next."""
 
 _PATIENCE = 10.0
 """Seconds after which the driver looks for new workers, though no chunk is finished."""
+
+
+_COMPARED = ("accuracy", "loss", "steps_to_threshold", "score_symmetry", "learning_rate")
+"""Columns that are compared to the bit."""
+
+
+def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> int:
+    """Train a chunk, write its part, and return the number of runs that could not be trained.
+
+    Cells that fail do not stop the others: their rows hold the reason instead of numbers.
+    """
+    import pandas as pd
+
+    rows = pd.concat([train_group(sweep, group) for group in chunk], ignore_index=True)
+    folder.write_part(rows)
+    give_memory_back()
+    return int(rows["error"].notna().sum())
+
+
+def train_first_batch(sweep: Sweep, group: Group) -> None:
+    """Train one step of a group, before which a worker imports torch and loads the kernel."""
+    experiment = possible_experiment(sweep, group)
+    if experiment is not None:
+        with suppress(MemoryError, RuntimeError, ArithmeticError):
+            _open_training(sweep, experiment).advance(1)
+
+
+def train_group(sweep: Sweep, group: Group) -> pd.DataFrame:
+    """Train the runs of a group and return their rows."""
+    import pandas as pd
+
+    variants = group.variants_in(sweep)
+    try:
+        return _trained(sweep, group, variants)
+    except InvalidExperiment as error:
+        reason = str(error)
+    except (MemoryError, RuntimeError, ArithmeticError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    if len(variants) == 1:
+        return _failed(sweep, group, reason)
+    # too large together, or one of them is impossible or fails
+    return pd.concat([train_group(sweep, cell) for cell in group.cells()], ignore_index=True)
+
+
+def _failed(sweep: Sweep, cell: Group, reason: str) -> pd.DataFrame:
+    (variant,) = cell.variants_in(sweep)
+    return failed_rows(sweep, sweep.point(cell.point), variant, cell.seeds, reason)
+
+
+def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> pd.DataFrame:
+    import pandas as pd
+
+    point = sweep.point(group.point)
+    base = sweep.experiment(point, variants)
+    rate = base.training.learning_rate
+    rates = [rate if m == 1 else float(f"{m * rate:.3g}") for m in sweep.rates.multiples]
+    chosen = dict.fromkeys(variants, rates[0])
+    tried = dict.fromkeys(variants, "{}")
+    started = time.perf_counter()
+    if sweep.rates.tunes:
+        seeds = range(TUNING_SEED, TUNING_SEED + sweep.rates.tuning_seeds)
+        runs = _train(sweep, base, [(v, r) for v in variants for r in rates], seeds)
+        by = "loss" if base.task.loss_to_beat is not None else "accuracy"
+        for variant in variants:
+            chosen[variant], tried[variant] = _best(runs[runs["sharing"] == variant.value], by)
+    runs = _train(sweep, base, list(chosen.items()), group.seeds)
+    seconds = time.perf_counter() - started
+    work = {v: base.costs(v).multiply_adds for v in variants}
+    tables = []
+    for variant in variants:
+        rows = labelled(sweep, point, variant, runs[runs["sharing"] == variant.value])
+        share = work[variant] / sum(work.values()) / len(group.seeds)
+        tables.append(rows.assign(tried=tried[variant], seconds=seconds * share, error=None))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _best(runs: pd.DataFrame, by: str) -> tuple[float, str]:
+    """Return the learning rate that is worth most, and the mean at every rate as JSON."""
+    rates, diverged = runs["learning_rate"], runs["loss"].isna()
+    score = runs[by] if by == "accuracy" else -runs[by]
+    scores = score.mask(diverged, DIVERGED[by]).groupby(rates).mean()
+    worths = [worth(dict(enumerate(scores)), index, by) for index in range(len(scores))]
+    means = runs[by].groupby(rates).mean().mask(diverged.groupby(rates).any())
+    tried = {f"{rate:g}": None if np.isnan(mean) else mean for rate, mean in means.items()}
+    return float(scores.index[int(np.argmax(worths))]), json.dumps(tried)
+
+
+def _train(
+    sweep: Sweep, base: Experiment, cells: Sequence[tuple[Variant, float]], seeds: range
+) -> pd.DataFrame:
+    """Train variants at learning rates in one experiment; return the rows of their runs."""
+    from attnkit.training.summary import run_table
+
+    rate = base.training.learning_rate
+    by_variant = {
+        variant if r == rate else Variant(f"{variant} learning_rate={r:g}"): (variant.value, r)
+        for variant, r in cells
+    }
+    experiment = base.replace(sharing=list(by_variant), first_seed=seeds.start, n_seeds=len(seeds))
+    training = _open_training(sweep, experiment)
+    training.advance(experiment.training.steps)
+    snapshot = training.snapshot()
+    table = run_table(snapshot).assign(engine=snapshot.engine, processor=snapshot.processor)
+    trained = [by_variant[Variant(str(name))] for name in table["sharing"]]
+    return table.assign(sharing=[v for v, _ in trained], learning_rate=[r for _, r in trained])
+
+
+def _open_training(sweep: Sweep, experiment: Experiment) -> Training:
+    import torch
+
+    from attnkit.training.training import Training
+
+    device = "cuda" if sweep.engine == "torch" and torch.cuda.is_available() else "cpu"
+    training = Training(experiment, device, sweep.engine, attention_curves=False)
+    if training.engine != sweep.engine:
+        raise RuntimeError(f"the engine {sweep.engine!r} of this sweep cannot be used here")
+    return training
 
 
 @dataclass
@@ -53,15 +194,15 @@ class Progress:
         return self.seconds / finished * (self.n_runs - finished)
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A sweep that can start, with its missing runs and their estimated cost."""
 
     sweep: Sweep
     folder: SweepFolder
     plan: Plan
-    model: CostModel
-    estimate: Estimate
+    pace: float
+    core_hours: float
+    megabytes: float
 
 
 def prepare(
@@ -69,11 +210,7 @@ def prepare(
 ) -> Prepared:
     """Find the runs that are missing in a sweep's folder, and estimate their cost.
 
-    Args:
-        sweep: The sweep.
-        folder: The folder for its parts.
-        resume: Whether the folder may hold finished runs, of this sweep or of one with other axes.
-        retry_failed: Whether runs that could not be trained are tried again.
+    With `resume` the folder may hold finished runs, of this sweep or of one with other axes.
 
     Raises:
         InvalidSweep: If the folder holds a sweep and `resume` is false, or one with another
@@ -101,32 +238,25 @@ def prepare(
     if finished is not None and retry_failed:
         finished = finished[finished["error"].isna()]
     plan = Plan.of(sweep, finished)
-    model = CostModel.measured(sweep, plan) if plan.n_missing else CostModel(sweep)
-    estimate = Estimate.of(plan, model)
+    pace = measured_pace(plan)
+    core_hours, megabytes = estimate_of(plan, pace)
     limit = sweep.budget.core_hours
-    if limit and estimate.core_hours > limit:
+    if limit and core_hours > limit:
         raise InvalidSweep(
             f"budget.core_hours: got {limit:g}, but the sweep is estimated to need "
-            f"{estimate.core_hours:.3g}; allowed is 0 (no limit) or more than that"
+            f"{core_hours:.3g}; allowed is 0 (no limit) or more than that"
         )
-    return Prepared(sweep, folder, plan, model, estimate)
+    return Prepared(sweep, folder, plan, pace, core_hours, megabytes)
 
 
 @contextmanager
 def started(prepared: Prepared, place: str) -> Iterator[tuple[Workers, float]]:
     """Start workers, and yield them with the seconds until one of them had trained a batch.
 
-    An error or Ctrl-C in the block ends them at once.
-
-    Args:
-        prepared: A sweep with missing runs.
-        place: "local" for processes on this machine, or "ray" for a Ray cluster.
-
-    Raises:
-        InvalidSweep: If there is no such place, or if no worker can start there.
+    The sweep has missing runs. An error or Ctrl-C in the block ends the workers at once.
     """
     began = time.monotonic()
-    with open_workers(place, prepared.estimate.megabytes) as workers:
+    with open_workers(place, prepared.megabytes) as workers:
         first = next(prepared.plan.groups())
         with suppress(WorkerLost):  # `drive` finds out which cell ends its worker
             workers.result(workers.submit(train_first_batch, prepared.sweep, first))
@@ -142,19 +272,16 @@ def drive(
     ended the worker. A cell whose worker is lost is trained once more at the end, with no other
     beside it, and then recorded as failed.
 
-    Args:
-        prepared: The sweep.
-        workers: The workers.
-        report: Function that is called after every finished chunk.
+    `report` is called after every finished chunk.
     """
-    sweep, folder, model = prepared.sweep, prepared.folder, prepared.model
+    sweep, folder, pace = prepared.sweep, prepared.folder, prepared.pace
     folder.write_specification(sweep)
     progress = Progress(prepared.plan.n_missing)
     began = time.monotonic()
     waiting: list[Chunk] = []
     suspects: list[Chunk] = []  # cells that were given up while others trained beside them
     alone: Chunk | None = None
-    chunks = prepared.plan.chunks(model.seconds, workers.n_workers)
+    chunks = prepared.plan.chunks(partial(seconds_of, sweep=sweep, pace=pace), workers.n_workers)
     in_flight: dict[Any, Chunk] = {}
     while True:
         while len(in_flight) < _IN_FLIGHT_PER_WORKER * workers.n_workers:
@@ -170,24 +297,20 @@ def drive(
         for task in workers.wait(in_flight, _PATIENCE):
             chunk = in_flight.pop(task)
             try:
-                done = workers.result(task)
+                n_failed = workers.result(task)
             except WorkerLost as error:
-                if len(cells := chunk.split()) > 1:
-                    waiting += cells
+                if len(cells := [cell for group in chunk for cell in group.cells()]) > 1:
+                    waiting += [(cell,) for cell in cells]
                 elif chunk is not alone:
                     suspects.append(chunk)
                 else:
-                    (group,) = chunk.groups
-                    (variant,) = variants_of(sweep, group)
-                    point = sweep.point(group.point)
+                    (group,) = chunk
                     reason = str(error) or "its process was ended, probably for lack of memory"
-                    rows = failed_rows(sweep, point, variant, group.seeds, reason)
-                    folder.write_part(rows)
-                    progress.n_failed += chunk.n_runs
+                    folder.write_part(_failed(sweep, group, reason))
+                    progress.n_failed += n_runs_of(chunk)
             else:
-                model.learn(chunk, done.seconds)
-                progress.n_done += done.n_runs
-                progress.n_failed += done.n_failed
+                progress.n_done += n_runs_of(chunk) - n_failed
+                progress.n_failed += n_failed
         progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers
         if report is not None:
             report(progress)
@@ -224,3 +347,46 @@ def run_sweep(
     else:
         folder.write_specification(sweep)
     return SweepResult.read(folder, sweep)
+
+
+def repeat_sample(result: SweepResult, n_cells: int) -> tuple[str, pd.DataFrame]:
+    """Train random cells of a sweep again, all if there are fewer, and compare them with its runs.
+
+    Returns:
+        Kind of processor and versions of this machine; and one row per run with `cell`, `sharing`,
+        `seed`, `processor` and `versions` of the record, `equal` (whether all of `_COMPARED` have
+        the same bits), `accuracy_difference`, `loss_difference`.
+
+    Raises:
+        InvalidSweep: If the record has no finished run.
+    """
+    import pandas as pd
+
+    sweep, recorded = result.sweep, result.runs[result.runs["error"].isna()]
+    if recorded.empty:
+        raise InvalidSweep("--check: the folder has no finished run, allowed is one that has")
+    names = recorded["cell"].unique()
+    chosen = np.random.default_rng(0).permutation(names)[:n_cells]
+    positions = {
+        name: (point, variant)
+        for (point, variant), name in np.ndenumerate(sweep.cell_hashes().astype("U16"))
+    }
+    tables = []
+    for name in chosen:
+        point, variant = positions[name]
+        seeds = recorded.loc[recorded["cell"] == name, "seed"]
+        span = range(int(seeds.min()), int(seeds.max()) + 1)
+        tables.append(train_group(sweep, Group(int(point), (int(variant),), span)))
+    again = pd.concat(tables, ignore_index=True)
+    if again["error"].notna().all():
+        raise InvalidSweep(f"--check: nothing can be trained here ({again['error'].iloc[0]})")
+    pairs = recorded.merge(again, on=["cell", "seed"], suffixes=("", "_again"))
+    before = pairs[[*_COMPARED]].to_numpy(float)
+    after = pairs[[f"{column}_again" for column in _COMPARED]].to_numpy(float)
+    table = pairs[["cell", "sharing", "seed", "processor", "versions"]].assign(
+        equal=np.where(np.isnan(before), np.isnan(after), before == after).all(1),
+        accuracy_difference=(pairs["accuracy_again"] - pairs["accuracy"]).abs(),
+        loss_difference=(pairs["loss_again"] - pairs["loss"]).abs(),
+    )
+    where = ", ".join(again[["processor", "versions"]].dropna().iloc[0])
+    return where, table

@@ -32,15 +32,15 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
 from attnkit.foundation.documents import MOST_TOML_BYTES, BadDocument, parse_toml, read_file
@@ -54,6 +54,7 @@ from attnkit.foundation.settings import (
     setting_of,
     shown,
 )
+from attnkit.foundation.words import counted
 from attnkit.tasks import TASKS, is_task, task_named
 from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
 
@@ -66,10 +67,9 @@ MOST_VALUES = 1000
 MOST_CELLS = 10_000_000
 """Largest number of cells of a sweep."""
 
-MOST_PROBLEMS = 10
-"""Largest number of wrong keys that one error names."""
-
-_FROZEN = ConfigDict(frozen=True, extra="forbid")
+_FROZEN = ConfigDict(
+    frozen=True, extra="forbid", populate_by_name=True, arbitrary_types_allowed=True
+)
 
 
 class InvalidSweep(ValueError):
@@ -91,34 +91,26 @@ class Axis(BaseModel):
         scale: "linear" for equal differences, "log" for equal ratios between neighbours.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = _FROZEN
 
     start: float = dial(..., "From", "First value.", alias="from", ge=-1e9, le=1e9)
     to: float = dial(..., "To", "Last value.", ge=-1e9, le=1e9)
     count: int = dial(..., "Values", "Number of values.", ge=2, le=MOST_VALUES)
     scale: Literal["linear", "log"] = dial("linear", "Scale", "Equal differences or equal ratios.")
 
-    def values(self, *, whole: bool, multiple_of: int = 1) -> tuple[int | float, ...]:
-        """Return the values in their order, without repetitions.
-
-        Args:
-            whole: Whether the values are rounded to whole numbers.
-            multiple_of: Number of which whole values are multiples.
+    def values(self, *, multiple_of: int | None) -> list[int | float]:
+        """Return the values in their order: whole multiples of a number, or six digits for None.
 
         Raises:
             ValueError: If a logarithmic range does not lie above zero.
         """
-        shares = [k / (self.count - 1) for k in range(self.count)]
-        if self.scale == "log":
-            if min(self.start, self.to) <= 0:
-                raise ValueError("numbers above 0 for a logarithmic range")
-            ratio = math.log(self.to / self.start)
-            exact = [self.start * math.exp(ratio * share) for share in shares]
-        else:
-            exact = [self.start + (self.to - self.start) * share for share in shares]
-        if whole:
-            return tuple(dict.fromkeys(multiple_of * round(v / multiple_of) for v in exact))
-        return tuple(dict.fromkeys(float(f"{value:.6g}") for value in exact))
+        if self.scale == "log" and min(self.start, self.to) <= 0:
+            raise ValueError("numbers above 0 for a logarithmic range")
+        spaced = np.geomspace if self.scale == "log" else np.linspace
+        exact = spaced(self.start, self.to, self.count).tolist()
+        if multiple_of:
+            return [multiple_of * round(value / multiple_of) for value in exact]
+        return [float(f"{value:.6g}") for value in exact]
 
 
 class RateRule(BaseModel):
@@ -131,14 +123,14 @@ class RateRule(BaseModel):
 
     model_config = _FROZEN
 
-    multiples: tuple[float, ...] = (1.0,)
+    multiples: Annotated[
+        tuple[Annotated[float, Field(gt=0, lt=1000)], ...], Field(min_length=1, max_length=20)
+    ] = (1.0,)
     tuning_seeds: int = dial(2, "Tuning seeds", "Seeds on which rates are tried.", ge=1, le=20)
 
     @field_validator("multiples")
     @classmethod
-    def _positive(cls, values: tuple[float, ...]) -> tuple[float, ...]:
-        if not values or len(values) > 20 or not all(0 < v < 1000 for v in values):
-            raise PydanticCustomError("allowed", "1 to 20 numbers above 0 and below 1000")
+    def _sorted(cls, values: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(sorted(set(values)))
 
     @property
@@ -181,7 +173,7 @@ class Sweep(BaseModel):
         InvalidSweep: If something is not allowed. The message names the key.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = _FROZEN
 
     base: dict[str, Any] = {}
     axes: dict[str, tuple[Value, ...]] = {}
@@ -194,8 +186,8 @@ class Sweep(BaseModel):
 
     def __init__(self, /, **values: Any) -> None:
         base, axes = values.get("base", {}), values.get("axes", {})
-        for key, table in (("base", base), ("axes", axes)):
-            if not isinstance(table, Mapping):
+        for key in ("base", "axes", "rates", "budget"):
+            if not isinstance(table := values.get(key, {}), Mapping | BaseModel):
                 raise InvalidSweep(Problem(key, table, "a table of settings"))
         task = base.get("task", DEFAULT_TASK)
         if not is_task(task):
@@ -207,19 +199,14 @@ class Sweep(BaseModel):
         }
         values["axes"] = {name: read_values(name, axes[name], task) for name in axes}
         try:
+            if "sharing" in values:
+                values["sharing"] = read_variants(values["sharing"])
             super().__init__(**values)
-        except ValidationError as error:
-            problems = error.errors()[:MOST_PROBLEMS]
-            raise InvalidSweep(*(_problem_of(one, type(self)) for one in problems)) from None
-        self._check_experiments()
-
-    @field_validator("sharing", mode="before")
-    @classmethod
-    def _read_sharing(cls, value: Any) -> tuple[Variant, ...]:
-        try:
-            return read_variants(value)
         except InvalidVariant as error:
             raise InvalidSweep(Problem("sharing", error.text, f"but {error}")) from None
+        except ValidationError as error:
+            raise InvalidSweep(*(_problem_of(one, type(self)) for one in error.errors())) from None
+        self._check_experiments()
 
     def _check_experiments(self) -> None:
         """Check every value of every axis while the others have their first value.
@@ -237,20 +224,16 @@ class Sweep(BaseModel):
             if "learning_rate" in variant.given:
                 allowed = "a variant without a learning rate; rates or an axis may vary it"
                 raise InvalidSweep(Problem("sharing", str(variant), allowed))
-        first = {name: values[0] for name, values in self.axes.items()}
+        first = self.point(0)
         points = [first]
         points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
-        errors: dict[Variant, InvalidExperiment] = {}
-        possible: set[Variant] = set()
-        for point in points:
-            at_point = self.errors_at(point)
-            errors = {**at_point, **errors}
-            possible |= set(self.sharing) - at_point.keys()
+        errors = [self.errors_at(point) for point in points]
+        for at_point in errors:
             if len(at_point) == len(self.sharing):
                 raise InvalidSweep(*self._with_keys(at_point[self.sharing[0]]))
         for variant in self.sharing:
-            if variant not in possible:
-                raise InvalidSweep(*self._with_keys(errors[variant]))
+            if all(variant in at_point for at_point in errors):
+                raise InvalidSweep(*self._with_keys(errors[0][variant]))
 
     def errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
         """Return the errors of the variants that are impossible at a point."""
@@ -268,14 +251,19 @@ class Sweep(BaseModel):
     def _with_keys(self, error: InvalidExperiment) -> list[Problem]:
         """Return the problems of an experiment with the keys of the specification."""
         keys = {name: f"axes.{name}" for name in self.axes}
-        keys |= {name: name for name in ("sharing", "n_seeds", "first_seed")}
+        keys |= {name: name for name in NOT_AN_AXIS[:3]}
         return [
             replace(problem, field=keys.get(problem.field, f"base.{problem.field}"))
             for problem in error.problems
         ]
 
     def __hash__(self) -> int:
-        return hash(self.hash)
+        return self.hash
+
+    @cached_property
+    def hash(self) -> int:
+        """Hash of the settings; caches ask for it often."""
+        return hash(self.to_json())
 
     @property
     def n_points(self) -> int:
@@ -291,6 +279,11 @@ class Sweep(BaseModel):
     def n_runs(self) -> int:
         """Number of runs that count: cells × seeds; runs on tuning seeds come in addition."""
         return self.n_cells * self.n_seeds
+
+    @property
+    def n_tuning_runs(self) -> int:
+        """Number of runs on tuning seeds for each cell."""
+        return self.rates.tuning_seeds * len(self.rates.multiples) * self.rates.tunes
 
     @property
     def seeds(self) -> range:
@@ -310,9 +303,7 @@ class Sweep(BaseModel):
         parts = {
             "task": task_named(common["task"]).title,
             "steps": "" if own_steps else f"{common['steps']:,} steps",
-            "n_seeds": "1 seed for each cell"
-            if self.n_seeds == 1
-            else f"{self.n_seeds} seeds for each cell",
+            "n_seeds": f"{counted(self.n_seeds, 'seed')} for each cell",
             "learning_rate": "the best of "
             f"{len(self.rates.multiples)} learning rates for each cell, chosen on other seeds"
             if self.rates.tunes
@@ -322,23 +313,20 @@ class Sweep(BaseModel):
 
     def cell_hash(self, point: Mapping[str, Value], variant: Variant) -> str:
         """Return the content hash of a cell: of all that decides its numbers, except the seeds."""
-        return self._hash_of(self._text_at(point), variant)
+        return self._hashes_at(point, [variant])[0]
 
     def cell_hashes(self) -> np.ndarray:
         """Return the content hashes of all cells, (n_points, n_variants) texts of 16 digits."""
         hashes = np.empty((self.n_points, len(self.sharing)), "S16")
         for index, point in enumerate(self.points()):
-            text = self._text_at(point)
-            hashes[index] = [self._hash_of(text, variant) for variant in self.sharing]
+            hashes[index] = self._hashes_at(point, self.sharing)
         return hashes
 
-    def _text_at(self, point: Mapping[str, Value]) -> str:
+    def _hashes_at(self, point: Mapping[str, Value], variants: Sequence[Variant]) -> list[str]:
         rule = [self.engine, self.rates.multiples, self.rates.tuning_seeds * self.rates.tunes]
-        return json.dumps([self.settings_at(point), rule], sort_keys=True)
-
-    @staticmethod
-    def _hash_of(text: str, variant: Variant) -> str:
-        return hashlib.blake2b(f"{text}{variant}".encode(), digest_size=8).hexdigest()
+        text = json.dumps([self.settings_at(point), rule], sort_keys=True)
+        texts = [f"{text}{variant}".encode() for variant in variants]
+        return [hashlib.blake2b(one, digest_size=8).hexdigest() for one in texts]
 
     def point(self, index: int) -> dict[str, Value]:
         """Return the values of the axes at a point; the last axis varies fastest."""
@@ -358,9 +346,7 @@ class Sweep(BaseModel):
         every = {**default_settings(task), **self.base, **point}
         return {name: value for name, value in every.items() if name not in NOT_AN_AXIS}
 
-    def experiment(
-        self, point: Mapping[str, Value], sharing: tuple[Variant, ...] | list[Variant]
-    ) -> Experiment:
+    def experiment(self, point: Mapping[str, Value], sharing: Sequence[Variant]) -> Experiment:
         """Return the experiment of some variants at a point, at the learning rate of the point.
 
         Raises:
@@ -387,16 +373,17 @@ class Sweep(BaseModel):
         }
 
     def to_json(self) -> str:
-        """Return the canonical form of the sweep, with sorted keys in all tables but `axes`."""
+        """Return the sweep as a JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def to_toml(self) -> str:
         """Return the sweep as a TOML text that `from_toml` reads."""
         tables = self.to_dict()
-        lines = [f"{key} = {_toml(v)}" for key, v in tables.items() if not isinstance(v, dict)]
+        toml = partial(json.dumps, ensure_ascii=False)  # texts, numbers and lists are as in JSON
+        lines = [f"{key} = {toml(v)}" for key, v in tables.items() if not isinstance(v, dict)]
         for key, table in tables.items():
             if isinstance(table, dict) and table:
-                lines += ["", f"[{key}]", *(f"{name} = {_toml(v)}" for name, v in table.items())]
+                lines += ["", f"[{key}]", *(f"{name} = {toml(v)}" for name, v in table.items())]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -411,12 +398,6 @@ class Sweep(BaseModel):
         except BadDocument as error:
             raise InvalidSweep(f"specification: {error}") from None
         return cls(**values)
-
-    @cached_property
-    def hash(self) -> str:
-        """Hash of the canonical form without the budget, in sixteen hexadecimal digits."""
-        values = {key: value for key, value in self.to_dict().items() if key != "budget"}
-        return hashlib.blake2b(json.dumps(values).encode(), digest_size=8).hexdigest()
 
 
 def read_sweep(file: str | Path) -> Sweep:
@@ -474,7 +455,7 @@ def _values_of_text(key: str, text: str, setting: Setting) -> list[Any]:
             allowed = "two numbers above 0, the smaller one first"
             raise InvalidSweep(Problem(key, text, allowed))
         doubled = [first * 2**k for k in range(int(math.log2(last / first)) + 1)]
-        return [setting.kind(value) for value in dict.fromkeys([*doubled, last])]
+        return [setting.kind(value) for value in (*doubled, last)]
     texts = [part for part in re.split(r"[,;\s]+", text) if part]
     if not texts:
         allowed = f"values with commas between them, each {setting.allowed}"
@@ -484,28 +465,25 @@ def _values_of_text(key: str, text: str, setting: Setting) -> list[Any]:
 
 def _values_of_range(
     key: str, given: Mapping[str, Any] | Axis, setting: Setting
-) -> tuple[Value, ...]:
+) -> list[int | float]:
     if setting.kind not in (int, float):
         raise InvalidSweep(Problem(key, "a range", f"a list, each value {setting.allowed}"))
+    multiple_of = (setting.multiple_of or 1) if setting.kind is int else None
     try:
         axis = given if isinstance(given, Axis) else Axis(**given)
-        return axis.values(whole=setting.kind is int, multiple_of=setting.multiple_of or 1)
+        return axis.values(multiple_of=multiple_of)
     except ValidationError as error:
-        problems = [_problem_of(details, Axis, (key,)) for details in error.errors()]
+        problems = [_problem_of(details, Axis, key) for details in error.errors()]
         raise InvalidSweep(*problems) from None
     except ValueError as error:
         raise InvalidSweep(Problem(key, "a range", str(error))) from None
 
 
 def _known_setting(key: str, name: str, task: str) -> Setting:
-    """Return a setting that the table `key` of a sweep may set.
-
-    Raises:
-        InvalidSweep: If there is none of this name; the message suggests the nearest.
-    """
+    """Return a setting that the table `key` of a sweep may set."""
     known = {n: s for n, s in settings(task).items() if n not in NOT_AN_AXIS}
     if name not in known:
-        beside = name in ("sharing", "n_seeds", "first_seed")
+        beside = name in NOT_AN_AXIS[:3]
         allowed = f"{name} outside of this table" if beside else allowed_names(known, name)
         raise InvalidSweep(f"{key}.{name}: is not a setting here, allowed {allowed}")
     return known[name]
@@ -518,45 +496,19 @@ def _read_value(key: str, value: Any, setting: Setting) -> Value:
         raise InvalidSweep(Problem(key, value, setting.allowed)) from None
 
 
-def _problem_of(
-    details: ErrorDetails, model: type[BaseModel], before: tuple[str, ...] = ()
-) -> Problem | str:
-    """Return an error of pydantic as a problem with the key of the specification.
-
-    Args:
-        details: The error.
-        model: The model that raised it.
-        before: Keys under which the model stands in the specification.
-    """
-    error = details.get("ctx", {}).get("error")
-    if isinstance(error, InvalidSweep):
-        return error.problems[0]
-    path = [*before, *map(str, details["loc"])]
-    for name in path[len(before) : -1]:
-        annotation = model.model_fields[name].annotation if name in model.model_fields else None
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    key, name = ".".join(path), path[-1]
+def _problem_of(details: ErrorDetails, model: type[BaseModel], before: str = "") -> Problem | str:
+    """Return an error of pydantic as a problem with the key of the specification."""
+    path = [str(part) for part in details["loc"]]
+    key = ".".join([before, *path] if before else path)
+    if path[0] in ("rates", "budget") and len(path) > 1:
+        model, path = {"rates": RateRule, "budget": Budget}[path[0]], path[1:]
     fields = {info.alias or field: info for field, info in model.model_fields.items()}
+    name = path[0]
     if details["type"] == "extra_forbidden":
         return f"{key}: is not a key of a sweep, allowed {allowed_names(fields, name)}"
-    allowed = _ALLOWED.get(details["type"], details["msg"])
-    if name in fields and fields[name].title is not None:
+    allowed = "1 to 20 numbers above 0 and below 1000"  # of `multiples`, which have no title
+    if fields[name].title is not None:
         allowed = setting_of(name, fields[name], fields[name].default).allowed
     if details["type"] == "missing":
         return f"{key}: is missing, allowed {allowed}"
     return Problem(key, details["input"], allowed)
-
-
-_ALLOWED = {
-    "float_parsing": "a number",
-    "tuple_type": "a list",
-    "dict_type": "a table",
-    "model_type": "a table",
-}
-"""What fields without bounds allow, by pydantic's type of the error."""
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML, which writes texts, numbers, booleans and lists as JSON does."""
-    return json.dumps(value, ensure_ascii=False)

@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import shorten
-from typing import Any, Protocol
+from typing import Any
 
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.machine import free_and_total_memory
@@ -49,24 +49,6 @@ _PATIENCE = 15
 _MESSAGE = 400
 """Number of characters of Ray's messages that are quoted."""
 
-_SHORT = "/tmp"
-"""Folder for a new cluster's files: the paths of its sockets may have 107 characters."""
-
-_ADDRESS = "RAY_ADDRESS"
-"""Environment variable that names a cluster."""
-
-_FOLDER = "RAY_TMPDIR"
-"""Environment variable that names the folder for a new cluster's files."""
-
-_OTHERS = {
-    "http": "http:// is the address of Ray's dashboard and jobs; ",
-    "https": "https:// is the address of Ray's dashboard and jobs; ",
-    "ray": "ray:// is the address of Ray's client; ",
-}
-"""Explanation of cluster addresses that are meant for other programs, by their scheme."""
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what Ray would print of the cluster's troubles
@@ -80,32 +62,6 @@ _SETTINGS = {
 
 class WorkerLost(Exception):
     """Error of a task whose worker or machine was lost."""
-
-
-class Workers(Protocol):
-    """Workers that run tasks."""
-
-    @property
-    def n_workers(self) -> int:
-        """Number of tasks that run at the same time, at least 1; it may change."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:
-        """Start a task as soon as a worker is free, and return it."""
-
-    def wait(self, tasks: Collection[Any], seconds: float) -> Collection[Any]:
-        """Return tasks that are finished; none if that takes longer than some seconds."""
-
-    def result(self, task: Any) -> Any:
-        """Return the result of a task when it is finished.
-
-        Raises:
-            WorkerLost: If its worker was lost.
-            InvalidSweep: If no other task would fare better.
-            Exception: The error of the task itself.
-        """
-
-    def shutdown(self, *, cancel: bool) -> None:
-        """End the workers, at once if unfinished tasks are cancelled."""
 
 
 @contextlib.contextmanager
@@ -146,7 +102,7 @@ class LocalWorkers:
     """
 
     def __init__(self, n_workers: int) -> None:
-        self.n_workers = n_workers
+        self.n_workers = min(n_workers, 61) if os.name == "nt" else n_workers
         self._pool = self._new_pool()
         try:
             self.result(self.submit(os.getpid))
@@ -159,8 +115,7 @@ class LocalWorkers:
 
     def _new_pool(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
-        n_workers = min(self.n_workers, 61) if os.name == "nt" else self.n_workers
-        return ProcessPoolExecutor(n_workers, context, _prepare_process)
+        return ProcessPoolExecutor(self.n_workers, context, _prepare_process)
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
         """Start a task as soon as a worker is free, and return it."""
@@ -192,7 +147,6 @@ class LocalWorkers:
 
 
 def _prepare_process() -> None:
-    """Prepare a process on this machine: one core, and an end when the parent process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C for all
     os.environ[N_CORES] = "1"
     prepare_for_training()
@@ -228,7 +182,7 @@ class RayWorkers:
         self._connected = not self._ray.is_initialized()
         self._folder: TemporaryDirectory[str] | None = None
         if self._connected:
-            address = os.environ.get(_ADDRESS, "")
+            address = os.environ.get("RAY_ADDRESS", "")
             if address in ("", "local"):
                 self._start(n_workers)
             else:
@@ -252,7 +206,13 @@ class RayWorkers:
         return finished
 
     def result(self, task: Any) -> Any:
-        """Return the result of a task when it is finished, or raise its error; see `Workers`."""
+        """Return the result of a task when it is finished.
+
+        Raises:
+            WorkerLost: If its worker was lost.
+            InvalidSweep: If no other task would fare better.
+            Exception: The error of the task itself.
+        """
         known = self._ray.exceptions
         try:
             return self._ray.get(task)
@@ -281,15 +241,15 @@ class RayWorkers:
             self._folder.cleanup()
 
     def _start(self, n_workers: int) -> None:
-        parent = os.environ.get(_FOLDER) or _SHORT
+        parent = os.environ.get("RAY_TMPDIR") or "/tmp"  # paths of sockets have 107 characters
         try:
             self._folder = TemporaryDirectory(
                 prefix="attnkit-ray-", dir=parent, ignore_cleanup_errors=True
             )
         except OSError as error:
             raise InvalidSweep(
-                f"{_FOLDER}: got {shown(parent, quoted=True)}, allowed a folder in which files can "
-                f"be made ({error.strerror})"
+                f"RAY_TMPDIR: got {shown(parent, quoted=True)}, allowed a folder in which files "
+                f"can be made ({error.strerror})"
             ) from error
         with _environment({"RAY_AUTH_TOKEN": _token()}), self._loopback():
             self._init(
@@ -305,10 +265,15 @@ class RayWorkers:
             )
 
     def _connect(self, address: str) -> None:
-        got = f"{_ADDRESS}: got {shown(address, quoted=True)}"
+        got = f"RAY_ADDRESS: got {shown(address, quoted=True)}"
         host = _reachable_host(got, address)
         once = _environment({"RAY_gcs_server_port_wait_time_s": "1"})  # instead of 20 attempts
-        with once, self._loopback() if host in _LOOPBACK else contextlib.nullcontext():
+        with (
+            once,
+            self._loopback()
+            if host in ("127.0.0.1", "localhost", "::1")
+            else contextlib.nullcontext(),
+        ):
             problem = f"{got}, where no cluster accepts this process"
             self._init(f"{problem} (RAY_AUTH_TOKEN may be needed)", ship=True, address=address)
 
@@ -345,7 +310,6 @@ class RayWorkers:
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Call a function in a worker of a cluster."""
     _prepare_worker()
     return function(*args)
 
@@ -373,19 +337,14 @@ def _reachable_host(got: str, address: str) -> str:
     """Return the host of an address, at whose port something answers.
 
     Ray itself would try for half a minute, and print warnings meanwhile.
-
-    Args:
-        got: Beginning of a message, which names the address and what holds it.
-        address: The address.
     """
     if address == "auto":
         return ""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if "://" in address or not host or not port.isdigit():
-        other = _OTHERS.get(address.partition("://")[0].lower(), "")
         raise InvalidSweep(
-            f"{got}, {other}allowed the HOST:PORT that `ray start --head` prints, 'auto' for the "
+            f"{got}, allowed the HOST:PORT that `ray start --head` prints, 'auto' for the "
             "cluster of this machine, or 'local' for a new one"
         )
     try:
@@ -419,7 +378,6 @@ def _runtime_environment(ship: bool) -> Iterator[dict[str, Any]]:
 
 
 def _path_of(module: str) -> Path | None:
-    """Return the folder of a package or the file of a module."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return None
@@ -444,6 +402,8 @@ def _token() -> str:
     """Return the secret of clusters that this process starts; Ray reads it once."""
     return secrets.token_hex(32)
 
+
+Workers = LocalWorkers | RayWorkers
 
 PLACES: dict[str, Callable[[int], Workers]] = {"local": LocalWorkers, "ray": RayWorkers}
 """Class of the workers, by the name of the place where they run."""

@@ -11,12 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from attnkit.sweeps.planning import Chunk, ChunkReport, CostModel, Estimate, Plan
+from attnkit.sweeps.planning import Chunk, Plan, estimate_of, n_runs_of, seconds_of
 from attnkit.sweeps.result import SweepFolder
 from attnkit.sweeps.run import Prepared, drive
 from attnkit.sweeps.specification import Sweep
@@ -41,8 +41,8 @@ class _Idle:
     def wait(self, tasks: Collection[Any], seconds: float) -> list[Any]:
         return list(tasks)
 
-    def result(self, task: Any) -> ChunkReport:
-        return ChunkReport(n_runs=self.chunks[task].n_runs)
+    def result(self, task: Any) -> int:
+        return 0
 
     def shutdown(self, *, cancel: bool) -> None:
         pass
@@ -56,13 +56,13 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
         "steps": [600 + k for k in range(max(1, round(n_cells / 5 / 16 / 50)))],
     }
     sweep = Sweep(base={"task": "phonebook"}, axes=axes, n_seeds=1)
-    model, workers = CostModel(sweep, pace=0.02), _Idle()
+    workers, pace = _Idle(), 0.02
     started = time.perf_counter()
     plan = Plan.of(sweep)
-    prepared = Prepared(sweep, folder, plan, model, Estimate.of(plan, model))
-    next(plan.chunks(model.seconds, _N_NODES))
+    prepared = Prepared(sweep, folder, plan, pace, *estimate_of(plan, pace))
+    next(plan.chunks(lambda group: seconds_of(group, sweep, pace), _N_NODES))
     planned = time.perf_counter()
-    drive(prepared, workers)
+    drive(prepared, cast("Any", workers))
     driven = time.perf_counter()
     folder.write_specification(sweep)
     n_written = int(_WRITTEN * len(workers.chunks))
@@ -71,7 +71,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
     resumed = time.perf_counter()
     missing = Plan.of(sweep, folder.read_parts(["cell", "seed", "error"])).n_missing
     known = time.perf_counter()
-    assert missing == sum(chunk.n_runs for chunk in workers.chunks[n_written:])
+    assert missing == sum(n_runs_of(chunk) for chunk in workers.chunks[n_written:])
     return {
         "n cells": sweep.n_cells,
         "n chunks": len(workers.chunks),
@@ -86,7 +86,7 @@ def _simulated_rows(sweep: Sweep, chunk: Chunk) -> pd.DataFrame:
     """Return rows of a chunk as a worker writes them, with random numbers."""
     runs = [
         (sweep.cell_hash(sweep.point(group.point), sweep.sharing[variant]), variant, seed)
-        for group in chunk.groups
+        for group in chunk
         for variant in group.variants
         for seed in group.seeds
     ]

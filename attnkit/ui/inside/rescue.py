@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-from attnkit.analysis.reached import level_in_words
+from attnkit.analysis.comparison import level_in_words
 from attnkit.analysis.rescue import (
     Change,
     Outcome,

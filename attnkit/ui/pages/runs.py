@@ -7,8 +7,13 @@ from html import escape
 
 import streamlit as st
 
-from attnkit.analysis.comparison import ComparedExperiment
-from attnkit.analysis.reached import comparison_in_words, last_means, levels_in_words, metric_of
+from attnkit.analysis.comparison import (
+    ComparedExperiment,
+    comparison_in_words,
+    last_means,
+    levels_in_words,
+    metric_of,
+)
 from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import (
     LONGEST_SEARCH,

@@ -17,15 +17,14 @@ from attnkit.analysis.comparison import (
     differences_between,
     differences_within,
     evaluation_table,
-    n_evaluations,
+    level_in_words,
+    metric_of,
     settings_table,
     summary_table,
     to_json,
     variants_of,
 )
-from attnkit.analysis.reached import level_in_words, metric_of
-from attnkit.figures.overlay import plot_overlay
-from attnkit.figures.replay import replay
+from attnkit.figures.kept_runs import plot_overlay, replay
 from attnkit.foundation.tables import csv_of_frame
 from attnkit.service.server import server_settings
 from attnkit.training.summary import whole_percent
@@ -113,7 +112,7 @@ def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
 def downloads(compared: Sequence[ComparedExperiment]) -> None:
     """Draw the downloads of all raw data of the chosen experiments."""
     st.subheader("Raw data", anchor=False)
-    n_rows = n_evaluations(compared)
+    n_rows = sum(len(one.snapshot.eval_steps) * one.experiment.n_runs for one in compared)
     limit = _MOST_ROWS_HOSTED if server_settings().hosted else _MOST_ROWS
     if n_rows > limit:
         st.caption(
@@ -186,7 +185,8 @@ def _differences(
     compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
 ) -> None:
     """Draw paired differences between variants, and between experiments, folded away."""
-    baselines = [v for v in variants if any(_is_beside_others(v, c) for c in compared)]
+    beside = [c.experiment.sharing for c in compared if len(c.experiment.sharing) > 1]
+    baselines = [v for v in variants if any(v in sharing for sharing in beside)]
     has_others = len(variants) > 1 and bool(baselines)
     if len(compared) == 1 and not has_others:
         return
@@ -252,11 +252,6 @@ def _difference_table(
     if not shown.empty:
         _table(shown, label, titles)
     return not shown.empty
-
-
-def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
-    sharing = compared.experiment.sharing
-    return variant in sharing and len(sharing) > 1
 
 
 def _summary_columns(metric: Metric) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from attnkit.analysis.comparison import LETTERS, ComparedExperiment
-from attnkit.analysis.reached import in_a_cell
+from attnkit.analysis.comparison import LETTERS, ComparedExperiment, in_a_cell
 from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import Search, StoredEntry, name_of
 from attnkit.service.server import server_settings

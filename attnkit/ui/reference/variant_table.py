@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnkit.analysis.conclusion import direction_note
 from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.words import capitalised, listed, verb
+from attnkit.sweeps.conclusion import direction_note
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent, percent_beside, percent_limits, whole_percent
 from attnkit.variants import Named

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from attnkit.analysis.capacity import COSTS, Cost
-from attnkit.analysis.conclusion import Conclusion, conclusion, label_of
-from attnkit.figures.capacity import MEASURES, Measure
+from attnkit.figures.capacity import MEASURES, MOST_PANELS, Measure, middle_of
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps.cells import COSTS, Cost
+from attnkit.sweeps.conclusion import Conclusion, conclusion, label_of
 from attnkit.sweeps.result import SHIPPED
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
 from attnkit.ui.render_cache import cached_by_language
-from attnkit.ui.sweeps.phase import MOST_PANELS, middle_of
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -29,14 +28,10 @@ SECTIONS = {
     "slices": "Slices",
     "difference": "Difference of two variants",
     "frontier": "Accuracy and cost",
-    "matching": "Cost of equal accuracy",
     "numbers": "The numbers",
     "live": "A sweep of your own",
 }
 """Title of each section below the phase diagram, by its name in a link."""
-
-_OVER_ONE_AXIS = ("slices", "frontier", "matching")
-"""Sections whose figures have one axis of the sweep."""
 
 _NAMES = {"sweep", "measure", "x", "y", "variants", "show", "one", "other", "cost", "cell"}
 """Fields of a link of this page, besides the names of axes."""
@@ -101,37 +96,33 @@ class CapacityChoice(Linked):
 
     def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
         """Yield the choices that every sweep has, by the name of their attribute."""
-        costs = self.section in ("frontier", "matching")
+        costs = self.section == "frontier"
         yield "sweep", LinkField("sweep", CapacityChoice.sweep, by_text([*SHIPPED, OWN]))
         yield "measure", LinkField("measure", CapacityChoice.measure, by_text(MEASURES))
-        yield "section", LinkField("show", "", by_text(SECTIONS))
+        shown = by_text(SECTIONS) | {"matching": "frontier"}  # a section of older versions
+        yield "section", LinkField("show", "", shown, ", ".join(SECTIONS))
         yield "cost", LinkField("cost", CapacityChoice.cost, by_text(COSTS), is_shown=costs)
 
-    def _fields_of(self, sweep: Sweep) -> Iterator[tuple[str, LinkField[Any]]]:
-        """Yield the choices that depend on the sweep, but for the variants that have a panel."""
-        axes = list(sweep.axes)
-        yield "x", LinkField("x", (axes or [""])[0], by_text(axes))
-        others = [name for name in axes if name != self.x]
-        yield "y", LinkField("y", (others or [""])[0], by_text(others))
-        present, pair = by_text(sweep.sharing), default_pair(sweep.sharing)
-        compares = self.section in ("difference", "matching")
-        for side, variant in zip(("one", "other"), pair, strict=True):
-            yield side, LinkField(side, variant, present, is_shown=compares)
-        allowed = "the values of all axes, and a variant"
-        yield "cell", LinkField("cell", None, cells_by_link(sweep), allowed)
+    def _fields_of(self, sweep: Sweep) -> Iterator[tuple[dict[str, Any], str, LinkField[Any]]]:
+        """Yield the choices that depend on the sweep, but for the variants that have a panel.
 
-    def _axis_fields(self, sweep: Sweep) -> dict[str, LinkField[Value]]:
-        """Return the fields of the axes' values, which a link has of axes that are not drawn."""
-        drawn = [self.x] if self.section in _OVER_ONE_AXIS else [self.x, self.y]
-        return {
-            name: LinkField(
-                name,
-                middle_of(values),
-                {text_of(value): value for value in values},
-                is_shown=name not in drawn,
-            )
-            for name, values in sweep.axes.items()
-        }
+        Each comes with its holder and its name there. A link has the values of axes that are not
+        drawn.
+        """
+        own, axes = vars(self), list(sweep.axes)
+        yield own, "x", LinkField("x", (axes or [""])[0], by_text(axes))
+        others = [name for name in axes if name != self.x]
+        yield own, "y", LinkField("y", (others or [""])[0], by_text(others))
+        present, pair = by_text(sweep.sharing), default_pair(sweep.sharing)
+        compares = self.section == "difference"
+        for side, variant in zip(("one", "other"), pair, strict=True):
+            yield own, side, LinkField(side, variant, present, is_shown=compares)
+        allowed = "the values of all axes, and a variant"
+        yield own, "cell", LinkField("cell", None, cells_by_link(sweep), allowed)
+        drawn = [self.x] if self.section in ("slices", "frontier") else [self.x, self.y]
+        for name, values in sweep.axes.items():
+            texts, is_shown = {text_of(value): value for value in values}, name not in drawn
+            yield self.fixed, name, LinkField(name, middle_of(values), texts, is_shown=is_shown)
 
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link; what depends on the sweep is left to `read_for`.
@@ -160,13 +151,9 @@ class CapacityChoice(Linked):
         self._read_for = sweep
         if self.one == self.other or {self.one, self.other} - set(sweep.sharing):
             self.one, self.other = default_pair(sweep.sharing)
-        for name, declared in self._fields_of(sweep):
-            value = declared.read(self._unread, self.problems, getattr(self, name))
-            setattr(self, name, value)
-        self.fixed = {
-            name: declared.read(self._unread, self.problems, self.fixed.get(name))
-            for name, declared in self._axis_fields(sweep).items()
-        }
+        for holder, name, declared in self._fields_of(sweep):
+            holder[name] = declared.read(self._unread, self.problems, holder.get(name))
+        self.fixed = {name: self.fixed[name] for name in sweep.axes}
         variants = _variants_of(sweep).read_all(self._unread, self.problems)
         self.variants = tuple(variants) or sweep.sharing[:MOST_PANELS]
         self._unread = {}
@@ -187,14 +174,16 @@ class CapacityChoice(Linked):
             self.x, self.y = self.y, self.x
         setattr(self, side, name)
 
+    def take_variants(self, sweep: Sweep, chosen: list[Variant]) -> None:
+        """Show the chosen variants in the order of the sweep; at least one of them stays."""
+        self.variants = tuple(v for v in sweep.sharing if v in chosen) or self.variants
+
     def write_link(self) -> None:
         """Write the choices into the address bar, without those that are the default."""
-        sweep, fields = self._read_for, list(self._fields())
-        fields += [] if sweep is None else self._fields_of(sweep)
-        link = self.written(fields)
+        sweep, link = self._read_for, self.written(self._fields())
         if sweep is not None:
-            for name, declared in self._axis_fields(sweep).items():
-                link |= declared.write(self.fixed[name])
+            for holder, name, declared in self._fields_of(sweep):
+                link |= declared.write(holder[name])
             if self.variants != sweep.sharing[:MOST_PANELS]:
                 link |= _variants_of(sweep).write_all(self.variants)
         self.set_link(link and {**link, "sweep": self.sweep})

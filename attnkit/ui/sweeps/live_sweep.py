@@ -1,10 +1,10 @@
-"""A small sweep that a visitor fills into a form, and that is trained for them point by point."""
+"""A small sweep of a visitor: its form, its training point by point, and its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pandas as pd
 import streamlit as st
@@ -22,28 +22,33 @@ from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
 from attnkit.ui.lab.controls import labels_of
+from attnkit.ui.lab.lab import Lab
+from attnkit.ui.markdown import plain
 from attnkit.ui.series import Series
+from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.service import training_service
-from attnkit.ui.sweeps.choice import text_of
-from attnkit.variants import Variant
+from attnkit.ui.server.turns import fragment
+from attnkit.ui.sweeps.choice import OWN, CapacityChoice, text_of
+from attnkit.ui.widgets import bound
+from attnkit.variants import CATALOGUE, Variant
+from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
 
-MOST_POINTS = 100
-"""Largest number of points of a sweep that runs live."""
+MOST_POINTS, MOST_VARIANTS, MOST_SEEDS, MOST_STEPS = 100, 10, 10, 5_000
+"""Largest number of points, variants, seeds and steps of a sweep that runs live."""
 
 TICK_SECONDS = 0.5
 """Seconds between two updates of a page while a sweep trains: then the next point begins."""
 
-MOST_VARIANTS = 10
-"""Largest number of variants of a sweep that runs live."""
+_VALUES_HELP = "A list such as 2, 4, 8; or a range such as 2 … 64, in which each value is doubled."
 
 _ALL = tuple(Variant(sharing.value) for sharing in Sharing)
 
+Part = tuple[dict[str, Value], Experiment]
+"""A point and variants that are trained together there."""
+
 PAUSED, STOPPED = "Paused.", "Stopped."
 """Problems of a live sweep that its visitor has paused or stopped."""
-
-_COLUMNS = ("sharing", "seed", "accuracy", "loss", "steps_to_threshold", "learning_rate", "error")
-"""Columns that a result has even if nothing is trained yet."""
 
 
 @dataclass
@@ -141,9 +146,7 @@ def axes_of(task: str) -> dict[str, Setting]:
 def suggested(name: str, base: Mapping[str, Value]) -> str:
     """Return values of a setting as a text: all choices, or some around the default of a task.
 
-    Args:
-        name: Name of the setting.
-        base: The task and other settings. Values that do not go with them are left out.
+    Those that do not go with the task and the other settings are left out.
     """
     setting = settings(str(base["task"]))[name]
     values: list[Value]
@@ -240,9 +243,7 @@ class LiveSweep(Series):
     def result(self) -> SweepResult:
         """Return the result of all finished runs; the same object until there are more."""
         if self._drawn is None or self._drawn[0] != self.n_finished:
-            empty = pd.DataFrame(dtype=object)
-            rows = pd.concat(self._tables or [empty], ignore_index=True)
-            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS, "cell"])))
+            rows = pd.concat(self._tables, ignore_index=True) if self._tables else None
             self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
         return self._drawn[1]
 
@@ -255,29 +256,22 @@ class LiveSweep(Series):
 @lru_cache(maxsize=16)
 def parts_of(
     sweep: Sweep,
-) -> tuple[
-    tuple[tuple[dict[str, Value], Experiment], ...],
-    tuple[tuple[dict[str, Value], Variant, str], ...],
-]:
+) -> tuple[list[Part], list[tuple[dict[str, Value], Variant, str]]]:
     """Return the experiments to train together at each point, and why cells are impossible.
 
     Points are in the order of `Plan`, so that a sweep shows something everywhere early.
     """
-    parts: list[tuple[dict[str, Value], Experiment]] = []
+    parts: list[Part] = []
     failed: list[tuple[dict[str, Value], Variant, str]] = []
-    for index in Plan.of(sweep).order:
-        point = sweep.point(int(index))
+    for point in map(sweep.point, Plan.of(sweep).order.tolist()):
         errors = sweep.errors_at(point)
         failed += [(point, variant, str(error)) for variant, error in errors.items()]
         possible = [variant for variant in sweep.sharing if variant not in errors]
-        if not possible:
-            continue
         try:
-            together = [sweep.experiment(point, possible)]
+            parts += [(point, sweep.experiment(point, possible))] if possible else []
         except InvalidExperiment:  # too large side by side
-            together = [sweep.experiment(point, [variant]) for variant in possible]
-        parts += [(point, experiment) for experiment in together]
-    return tuple(parts), tuple(failed)
+            parts += [(point, sweep.experiment(point, [variant])) for variant in possible]
+    return parts, failed
 
 
 def open_live_sweep() -> LiveSweep | None:
@@ -286,11 +280,138 @@ def open_live_sweep() -> LiveSweep | None:
     return live
 
 
-def begin_live_sweep(sweep: Sweep, watcher: Watcher) -> None:
+def begin_live_sweep(sweep: Sweep) -> None:
     """Train a sweep for this visitor, and stop the one that trained before."""
     before = open_live_sweep()
     if before is not None:
         before.stop(STOPPED)
-    live = st.session_state["live_sweep"] = LiveSweep.of(sweep, watcher)
+    live = st.session_state["live_sweep"] = LiveSweep.of(sweep, watcher())
     if live.moving:
         live.go_on()
+
+
+def sweep_form_area(choice: CapacityChoice) -> None:
+    """Draw the form of a sweep of the visitor's own."""
+    form: SweepForm = st.session_state.setdefault("sweep_form", SweepForm())
+    with st.container(border=True, key="sweep_form_area"):
+        fragment(_form_area)(form, choice)
+
+
+def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
+    _inputs(form)
+    message = ""
+    try:
+        sweep = form.sweep()
+        message = " ".join(problems_here(sweep))
+    except InvalidSweep as error:
+        sweep, message = None, on_screen(error, form.task)
+    if message:
+        st.error(plain(message), icon=":material/error:")
+    elif sweep is not None:
+        source = "are those of the Lab" if form.own else "are the task’s own"
+        st.caption(
+            f"{estimate_in_words(sweep)} All variants have the task’s own learning rate, seeds "
+            f"count up from 0, and all other settings {source}."
+        )
+    live = open_live_sweep()
+    if live is not None and live.moving:
+        st.caption("A sweep of yours is training. It stops if you run this one.")
+    # No callback: a button that its own press disables would not report the press.
+    if st.button(
+        "Run it now",
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=bool(message),
+        key="run_sweep",
+    ):
+        assert sweep is not None
+        begin_live_sweep(sweep)
+        choice.sweep, choice.section = OWN, ""  # its diagram comes into sight
+        st.rerun()
+    if sweep is not None:
+        on_the_command_line(sweep)
+
+
+def _inputs(form: SweepForm) -> None:
+    lab: Lab | None = st.session_state.get("lab")
+    with st.container(horizontal=True):
+        st.selectbox(
+            "Task",
+            form.offer(lab.experiment.task) if lab is not None else list(TASKS),
+            format_func=lambda name: task_named(name).title,
+            width=260,
+            **bound(form, "task", "form_task", form.set_task),
+        )
+        are_axis = "steps" in (form.first, form.second)
+        steps, seeds = bound(form, "steps", "form_steps"), bound(form, "n_seeds", "form_seeds")
+        st.number_input("Steps", 1, MOST_STEPS, disabled=are_axis, width=130, **steps)
+        st.number_input("Seeds", 1, MOST_SEEDS, width=130, **seeds)
+    _axis_inputs(form)
+    offered = [*_ALL, *(named.variant for named in CATALOGUE.values())]
+    st.multiselect(
+        "Variants",
+        list(dict.fromkeys(offered)),
+        format_func=title_of,
+        max_selections=MOST_VARIANTS,
+        **bound(form, "sharing", "form_sharing"),
+    )
+
+
+def _axis_inputs(form: SweepForm) -> None:
+    labels, names = labels_of(form.task), list(axes_of(form.task))
+    for side, label in (("first", "Change"), ("second", "and also")):
+        with st.container(horizontal=True):
+            st.selectbox(
+                label,
+                names if side == "first" else ["", *names],
+                format_func=lambda name: labels.get(name, "nothing else"),
+                width=260,
+                **bound(form, side, f"form_{side}", partial(form.set_axis, side)),
+            )
+            st.text_input(
+                "Values" if side == "first" else "Its values",
+                disabled=not getattr(form, side),
+                max_chars=400,
+                help=_VALUES_HELP,
+                width=300,
+                **bound(form, f"{side}_values", f"form_{side}_values"),
+            )
+
+
+def on_the_command_line(sweep: Sweep) -> None:
+    """Draw a sweep as the specification that the command line reads, folded."""
+    with st.expander("For programmers: this sweep on the command line"):
+        st.markdown(
+            "Save this as `sweep.toml`, then `python -m attnkit sweep sweep.toml --out FOLDER` "
+            "trains it on all cores."
+        )
+        st.code(sweep.to_toml(), language="toml", wrap_lines=True)
+
+
+def live_bar(live: LiveSweep) -> None:
+    """Draw how far the visitor's sweep is, and the buttons that pause, resume and stop it."""
+    with st.container(border=True, key="live_bar"):
+        n_points, n_done = len(live.experiments), live.n_finished
+        if live.finished:
+            st.markdown(f"**Your sweep** is finished: {n_points} points in {live.seconds:.0f} s.")
+            return
+        if live.problem:
+            text = f"{live.problem} {n_done} of {n_points} points are trained."
+            if live.problem == PAUSED:
+                text += " The point that was training begins again."
+        else:
+            text = live.status("Point {n} of {total}: {status}")
+        st.markdown(f"**Your sweep.** {plain(text)}")
+        st.progress(live.share(live.job))
+        with st.container(horizontal=True):
+            if live.problem:
+                if st.button("Go on", icon=":material/resume:", key="go_on_sweep"):
+                    live.watcher = watcher()
+                    live.go_on()
+                    st.rerun()
+            elif st.button("Pause", icon=":material/pause:", key="pause_sweep"):
+                live.stop(PAUSED)
+                st.rerun()
+            if st.button("Stop", icon=":material/stop:", disabled=live.ended, key="stop_sweep"):
+                live.stop(STOPPED)
+                st.rerun()

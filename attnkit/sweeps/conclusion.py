@@ -11,19 +11,20 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
-from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.settings import Value
 from attnkit.foundation.words import MOST_NAMED, listed, shortened
+from attnkit.sweeps.boundary import Boundary, MeanRatio, boundary, mean_ratio
+from attnkit.sweeps.cells import runs_at
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
-from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from attnkit.sweeps.result import SweepResult
 
 _NEEDS: dict[tuple[bool, bool], dict[str, str]] = {
     # Translators: {interval} is for example "95% interval 1.9 to 2.2".
@@ -149,17 +150,12 @@ class Conclusion(NamedTuple):
 
 
 def conclusion(
-    result: Swept, x: str, y: str | None = None, fixed: Mapping[str, Value] | None = None
+    result: SweepResult, x: str, y: str | None = None, fixed: Mapping[str, Value] | None = None
 ) -> Conclusion:
     """Return the conclusion about the boundaries of all variants.
 
-    Ratios are to the boundary of QKV or, if QKV has none, of the first variant that has one.
-
-    Args:
-        result: Result of the sweep.
-        x: Axis that is compared, such as the head width.
-        y: Another axis, over whose values ratios are averaged; None for a sweep with one axis.
-        fixed: A value for every other axis.
+    Ratios are to the boundary of QKV or, if QKV has none, of the first variant that has one, and
+    are averaged over the values of `y`. `fixed` has a value for every other axis.
     """
     runs = runs_at(result, fixed or {}, x, y)
     if runs.empty:
@@ -176,11 +172,8 @@ def conclusion(
 def direction_note(task: str, solving: Collection[str]) -> str:
     """Return why variants that fail on a relation with a direction can solve this task.
 
-    Args:
-        solving: Text forms of the variants that solve the task in some run.
-
-    Returns:
-        One sentence; empty if this task has a direction, too, or if no such variant solves it.
+    It is one sentence; empty if this task has a direction, too, or if no such variant is `solving`
+    it in some run.
     """
     names = [name for name in ("Q=K", "Q=K=V") if name in solving]
     if not names or TASKS[task]().plateau is not None:
@@ -199,7 +192,11 @@ def direction_note(task: str, solving: Collection[str]) -> str:
 
 
 def _sentences(
-    result: Swept, runs: pd.DataFrame, x: str, y: str | None, fixed: Mapping[str, Value] | None
+    result: SweepResult,
+    runs: pd.DataFrame,
+    x: str,
+    y: str | None,
+    fixed: Mapping[str, Value] | None,
 ) -> tuple[str, bool]:
     """Return the sentences of a conclusion, and whether they name ratios."""
     trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
@@ -211,7 +208,7 @@ def _sentences(
     }
     if not found:
         known = shares if shares.any() else runs["accuracy"].groupby(runs["sharing"]).mean()
-        each = shortened([f"{_title(name)} {percent(known[name])}" for name in trained])
+        each = shortened([f"{title_of(name)} {percent(known[name])}" for name in trained])
         template = _SHARES if shares.any() else _UNSOLVED
         return tr(template, variants=", ".join(each)), False
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
@@ -245,14 +242,10 @@ def _sentences(
 def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> list[str]:
     """Return the sentences on the ratios of all boundaries to one of them, the clear ones first.
 
-    Args:
-        x: Axis of the boundaries.
-        found: Boundary of every variant that has one.
-        complete: Whether every variant solves the task in some run; otherwise none of them is
-            said to need the most.
+    None is said to need the most unless the boundaries are complete.
     """
     base = "QKV" if "QKV" in found else next(iter(found))
-    title, rises = _title(base), found[base].rises
+    title, rises = title_of(base), found[base].rises
     ratios = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
     by_size = sorted(
         (name for name, ratio in ratios.items() if ratio.n_compared),
@@ -264,7 +257,7 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
     def ratio_of(name: str, sentence: str) -> str:
         return tr(
             sentence,
-            variant=_title(name),
+            variant=title_of(name),
             base=title,
             label=tr(label_of(x)),
             times=_times(ratios[name].ratio),
@@ -277,12 +270,13 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
 
     clear = [name for name in by_size if ratios[name].is_clear]
     unclear = [name for name in by_size if not ratios[name].is_clear]
-    most = [name for name in clear if complete and _needs_most(name, found)]
+    others = {name: [line for key, line in found.items() if key != name] for name in clear}
+    most = [n for n in clear if complete and all(_exceeds(found[n], one) for one in others[n])]
     sentences = [f"{needs(name, most=True)}." for name in most]
-    first, *others = [name for name in clear if name not in most] or [""]
+    first, *next_ones = [name for name in clear if name not in most] or [""]
     if first:
-        texts = [needs(first, most=False)]
-        texts += [ratio_of(name, mark("{variant}: {times} times ({interval})")) for name in others]
+        texts, brief = [needs(first, most=False)], mark("{variant}: {times} times ({interval})")
+        texts += [ratio_of(name, brief) for name in next_ones]
         sentences.append(f"{'; '.join(shortened(texts))}.")
     if len(unclear) > MOST_NAMED:
         sentences.append(
@@ -302,11 +296,6 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
     return sentences
 
 
-def _needs_most(name: str, found: Mapping[str, Boundary]) -> bool:
-    """Return whether a variant clearly needs more than every other one."""
-    return all(_exceeds(found[name], other) for key, other in found.items() if key != name)
-
-
 def _exceeds(a: Boundary, b: Boundary) -> bool:
     """Return whether `a` is clearly beyond `b`, and lies outside of the sweep wherever `b` does."""
     ratio = mean_ratio(a, b)
@@ -320,10 +309,9 @@ def _exceeds(a: Boundary, b: Boundary) -> bool:
 
 
 def _boundary_in_words(line: Boundary) -> str:
-    """Return a sentence on the boundary of one variant."""
     values = line.half[line.measured]
     least, most = two_digits(values.min()), two_digits(values.max())
-    shown = {"variant": _title(line.sharing), "label": tr(label_of(line.x)), "values": least}
+    shown = {"variant": title_of(line.sharing), "label": tr(label_of(line.x)), "values": least}
     if len(values) == 1:
         row = int(line.measured.argmax())
         low, high = line.low[row], line.high[row]
@@ -346,7 +334,7 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
         ]
         if rows and line.y is not None:
             # Translators: the values of an axis at which a variant is not counted.
-            text = tr("{variant} at {values}", variant=_title(line.sharing), values=listed(rows))
+            text = tr("{variant} at {values}", variant=title_of(line.sharing), values=listed(rows))
             texts.append(text)
     if not texts:
         return []
@@ -379,9 +367,5 @@ def two_digits(value: float) -> str:
     return in_language(f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}", value)
 
 
-def _title(sharing: str) -> str:
-    return title_of(Variant(sharing))
-
-
 def _names(sharings: Sequence[str]) -> str:
-    return listed(shortened([_title(name) for name in sharings]))
+    return listed(shortened([title_of(name) for name in sharings]))

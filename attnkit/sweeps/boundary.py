@@ -30,21 +30,19 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtri, log_expit
 
-from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.foundation.settings import Value
+from attnkit.sweeps.cells import runs_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.sweeps.result import SweepResult
 
 _REACH = 2.0
 """Factors of two outside of the values of a sweep up to which the limits of a band are searched."""
 
 _N_POINTS, _N_SLOPES = 241, 48
 """Size of the grid of half points and slopes on which the likelihood is computed."""
-
-_SLOPES = (0.5, 128.0)
-"""Smallest and largest slope, per range of the values divided by four."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ class Boundary:
         sharing: Text form of the variant.
         x: Axis whose values are found.
         y: Axis at whose values they are found; None if the sweep has one axis.
-        at: Values of the axis `y`.
+        at: Values of the axis `y`; an empty text if there is none.
         half: Value of `x` at which half of the seeds solve the task; −∞ or ∞ where it lies below or
             above all values of the sweep, since it is not extrapolated.
         low: Lower 95% limits of `half`; −∞ where there is none.
@@ -77,29 +75,20 @@ class Boundary:
     @property
     def measured(self) -> Float[np.ndarray, " y"]:
         """Whether the boundary lies within the values of the sweep, for each value of `y`."""
-        inside: Float[np.ndarray, " y"] = np.isfinite(self.half)
-        return inside
+        return np.asarray(np.isfinite(self.half))
 
 
 def boundary(
-    result: Swept,
+    result: SweepResult,
     sharing: str,
     x: str,
     y: str | None = None,
     fixed: Mapping[str, Value] | None = None,
 ) -> Boundary | None:
-    """Return the boundary of a variant.
+    """Return the boundary of a variant, with a value in `fixed` for every other axis.
 
-    Args:
-        result: Result of the sweep.
-        sharing: Text form of the variant.
-        x: Axis with at least two numbers.
-        y: Another axis, with values of any type; None for a sweep with one axis.
-        fixed: A value for every other axis.
-
-    Returns:
-        The boundary; None if all or none of the runs solve the task, if `x` has no numbers, or if
-        nowhere two values of it are trained.
+    It is None if all or none of the runs solve the task, if `x` has no numbers, or if nowhere two
+    values of it are trained.
     """
     runs = runs_at(result, fixed or {}, x, y)
     values = result.sweep.axes[x]
@@ -111,7 +100,7 @@ def boundary(
         return None
     logarithmic = is_logarithmic(values)
     rows, found = list[Value](), []
-    for at, of_row in [(True, runs)] if y is None else runs.groupby(y, sort=False):
+    for at, of_row in [("", runs)] if y is None else runs.groupby(y, sort=False):
         table = of_row.groupby(x)["steps_to_threshold"].agg(["count", "size"])
         if len(table) < 2:
             continue
@@ -176,20 +165,16 @@ def mean_ratio(a: Boundary | None, b: Boundary | None) -> MeanRatio:
     of_a = [row for row, at in enumerate(a.at) if a.measured[row] and at in places]
     if not of_a:
         return MeanRatio()
-    mid_a, low_a, high_a = _logarithms(a, of_a)
-    mid_b, low_b, high_b = _logarithms(b, [places[a.at[row]] for row in of_a])
+    rows = ((a, of_a), (b, [places[a.at[row]] for row in of_a]))
+    with np.errstate(divide="ignore"):  # a limit of 0
+        (mid_a, low_a, high_a), (mid_b, low_b, high_b) = (
+            np.log2(np.clip([line.half[at], line.low[at], line.high[at]], 0, None))
+            for line, at in rows
+        )
     mean, n = float((mid_a - mid_b).mean()), len(of_a)
     below = float(np.sqrt(((mid_a - low_a) ** 2 + (high_b - mid_b) ** 2).sum())) / n
     above = float(np.sqrt(((high_a - mid_a) ** 2 + (mid_b - low_b) ** 2).sum())) / n
     return MeanRatio(2**mean, 2 ** (mean - below), 2 ** (mean + above), n)
-
-
-def _logarithms(found: Boundary, rows: list[int]) -> Float[np.ndarray, "3 y"]:
-    """Return the binary logarithms of a boundary and its limits."""
-    values = np.array([found.half[rows], found.low[rows], found.high[rows]])
-    logarithms: Float[np.ndarray, "3 y"] = np.full(values.shape, -np.inf)
-    np.log2(values, out=logarithms, where=values > 0)
-    return logarithms
 
 
 class HalfPoint(NamedTuple):
@@ -229,14 +214,14 @@ def half_point(
         reach: Distance outside of the tested values up to which limits are searched.
     """
     lowest, highest = float(values.min()), float(values.max())
-    grid = _grid_of(tuple(values.tolist()), rises, reach)
-    likelihood = grid.log_success @ n_solved + grid.log_failure @ (n_runs - n_solved)
+    points, success, failure, weight = _terms_of(tuple(values.tolist()), rises, reach)
+    likelihood = success @ n_solved + failure @ (n_runs - n_solved)
     centred = values - (lowest + highest) / 2
-    sums = grid.weight @ np.array([n_runs, n_runs * centred, n_runs * centred**2]).T
+    sums = weight @ np.array([n_runs, n_runs * centred, n_runs * centred**2]).T
     information = sums[..., 0] * sums[..., 2] - sums[..., 1] ** 2
     penalised = likelihood + 0.5 * np.log(np.maximum(information, 1e-300))
     profile = penalised.max(1)
-    best, points = int(profile.argmax()), grid.points
+    best = int(profile.argmax())
     value = float(points[best])
     inside = np.flatnonzero(profile >= profile[best] - chdtri(1, 0.05) / 2)
     low, high = float(points[inside[0]]), float(points[inside[-1]])
@@ -247,30 +232,19 @@ def half_point(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Terms of the likelihood at every half point and slope, for runs at each value.
-
-    Attributes:
-        points: Half points, (point,).
-        log_success: Logarithm of the probability of success, (point, slope, x).
-        log_failure: Logarithm of the probability of failure, (point, slope, x).
-        weight: Variance of an outcome, (point, slope, x).
-    """
-
-    points: np.ndarray
-    log_success: np.ndarray
-    log_failure: np.ndarray
-    weight: np.ndarray
-
-
 @lru_cache(maxsize=16)
-def _grid_of(values: tuple[float, ...], rises: bool, reach: float) -> _Grid:
-    """Return the grid of some values, the same for all variants and rows of a sweep."""
+def _terms_of(
+    values: tuple[float, ...], rises: bool, reach: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return half points (point,) and terms of the likelihood at each, (point, slope, x).
+
+    The terms are the logarithms of the probabilities of success and of failure, and the variance of
+    an outcome. They are the same for all variants and rows of a sweep.
+    """
     lowest, highest = min(values), max(values)
     points = np.linspace(lowest - reach, highest + reach, _N_POINTS)
     scale = 4 / (highest - lowest)
-    slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
+    slopes = np.geomspace(0.5, 128, _N_SLOPES) * (scale if rises else -scale)
     score = slopes[:, None] * (np.array(values) - points[:, None, None])
     log_success, log_failure = log_expit(score), log_expit(-score)
-    return _Grid(points, log_success, log_failure, np.exp(log_success + log_failure))
+    return points, log_success, log_failure, np.exp(log_success + log_failure)
