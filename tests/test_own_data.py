@@ -30,7 +30,6 @@ from attnkit.analysis import expectation, outcome
 from attnkit.analysis.export import export_files
 from attnkit.analysis.inspection.request import View
 from attnkit.experiment.links import with_data
-from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.names import as_typed
 from attnkit.model.initial import generator_for
@@ -39,7 +38,7 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Update
 from attnkit.service.store import ResultStore
 from attnkit.tasks import NOTHING, hash_in_link
-from attnkit.tasks.own_files import MOST_WORDS, Choices, read_data, read_file
+from attnkit.tasks.own_files import MOST_BYTES, MOST_ROWS, MOST_WORDS, Choices, read_data, read_file
 from attnkit.tasks.own_relations import NOBODY
 from attnkit.ui.lab import own_data as drafts
 from attnkit.ui.lab.own_data import EXAMPLES, RECOGNISED, Draft, table_of
@@ -308,6 +307,13 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (KINDS.assign(value=KINDS["value"].astype("Int64").shift()), Choices(), "empty cell (row 1)"),
     (KINDS.assign(note=None), Choices(), "0.1\t1\n0.2\t2"),
     (INDEXED, Choices(), "choose two of the columns"),
+    (KINDS, Choices(separator=";", encoding="cp1252"), ".parquet file takes no separator or enc"),
+    (KINDS, Choices(heading=False), ".parquet file takes no heading"),
+    (json.dumps(NULLS), Choices(separator=";"), ".json file takes no separator"),
+    (PRICES, Choices("text", heading=True), "it is a text, which has no columns"),
+    (f"\nkey,value\n\n{EMPTY}", Choices(), "2 rows with empty cells (first in rows 34 and 35)"),
+    (f"sep=,\nkey,value\n\n{EMPTY[:-6]}\n\n\u200b,a", Choices(), "row 35 (\\\\u200b, a)"),
+    (f"key,value\n\n{EMPTY[:-6]}\na,b,c", Choices(), "line 33: 3 cells, allowed 2"),
 ]
 
 
@@ -392,7 +398,7 @@ FILES = [  # ending of a file, or rows in Python; what it holds; what a message 
     ("jsonl", "[" * 5000 + "]" * 5000, "too deep"),
     ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "choose two of the columns a, b, c"),
     ("csv", LINES + "\na,\u00a0\u200b\n", "row 31 (a, "),
-    ("csv", LINES + '\n"a,c\n', "inside string"),
+    ("csv", LINES + '\n"a,c\n', "line 31: unexpected end"),
     ("csv", LINES + "\na,b,c\n", "line 31"),
     ("csv", lines(20, "k{i},2,{i}"), "decimal commas"),
     ("csv", LINES + "\na\0b,c\n", "a null character"),
@@ -406,8 +412,7 @@ FILES = [  # ending of a file, or rows in Python; what it holds; what a message 
     ("parquet", parquet(a=[1], b=[2], c=[3], d=[4]), "4 columns (a, b, c, d)"),
     ("rows", [("a", float("nan"))], "row 1 (a, "),
     ("parquet", b"PAR1" + bytes(30) + b"PAR1", "no Parquet file"),
-    ("parquet", parquet(k=["a" * 200_000] * 1_000, v=["b"] * 1_000), "200,000,000 bytes"),
-    ("parquet", parquet(k=[[1, 2]], v=[1]), "'k' holds list<element: int64>"),
+    ("parquet", parquet(k=[[1, 2]], v=[1]), "row 1 ([1, 2], 1) with [1, 2]"),
     ("txt", "To be or not to be.", "19 characters"),
     ("txt", "a" * 5000, "length"),
     ("xlsx", b"PK\x03\x04", "no workbook"),

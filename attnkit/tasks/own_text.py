@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from attnkit.foundation.data_files import MOST_BYTES, decoded
 from attnkit.foundation.documents import read_file
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.names import composed, without_controls
 from attnkit.foundation.settings import disagreement
 from attnkit.tasks.language import HIDDEN, RARE, Language, starts_of
 from attnkit.tasks.own_data import OwnData, check_present, register_own, wrong_data
+from attnkit.tasks.own_files import MOST_BYTES, decoded
 
 FEWEST_CHARACTERS = 2000
 """Smallest number of characters of a text."""

@@ -20,7 +20,6 @@ import numpy as np
 from pydantic import model_validator
 
 from attnkit.foundation.corpus import hash_of_text
-from attnkit.foundation.data_files import TABLES
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial, disagreement
@@ -29,6 +28,7 @@ from attnkit.tasks.base import HELD_OUT_ONE_IN, NOTHING, Examples, Label
 from attnkit.tasks.own_data import OwnData, check_present
 from attnkit.tasks.own_files import (
     LONGEST_SHOWN,
+    TABLES,
     Choices,
     kinds,
     read_file,

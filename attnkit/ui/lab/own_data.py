@@ -17,15 +17,6 @@ import streamlit as st
 
 from attnkit.analysis.direction import expectation, outcome
 from attnkit.experiment import Experiment
-from attnkit.foundation.data_files import (
-    DECODED,
-    ENCODINGS,
-    SEPARATORS,
-    TABLES,
-    TEXT,
-    ending_for,
-    ending_of,
-)
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment
@@ -33,11 +24,18 @@ from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
 from attnkit.tasks.own_data import own_notes, wrong_data
 from attnkit.tasks.own_files import (
+    DECODED,
+    ENCODINGS,
     ROLES,
+    SEPARATORS,
+    TABLES,
+    TEXT,
     Choices,
     ColumnsUnclear,
     OpenTable,
     Reading,
+    ending_for,
+    ending_of,
     open_table,
     read_data,
 )
@@ -529,7 +527,7 @@ def _reading(draft: Draft, opened: OpenTable | None) -> str:
         roles = reading.roles
         st.caption(plain(" ".join((reading.in_words(), *reading.guesses.values()))))
     if opened is not None and draft.way != TYPE:
-        rows = opened.cells.head(5).astype(str)
+        rows = opened.cells.head(5).astype(str).reset_index(drop=True)
         titles = [f"{roles[name]}: {name}" if name in roles else name for name in rows.columns]
         st.table(rows.map(plain).set_axis([plain(title) for title in titles], axis=1))
     return message
