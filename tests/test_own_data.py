@@ -331,6 +331,8 @@ def test_what_cannot_be_guessed_is_asked_for_and_nothing_is_read_as_something_el
             told = str(error)
         assert expected in told
     assert ak.Table(KINDS[KINDS.index % 2 > 0]).data.startswith("0.1\t1\n0.3\t3\n")
+    few = [ak.Table([(f"key {i % n}", f"value {i}") for i in range(12)]) for n in (1, 3)]
+    assert [(task.learn, task.n_entries) for task in few] == [("by_heart", 8), ("in_context", 3)]
     twice = ak.Table([*SQUARES, ("key 1", "value 3")], learn="by_heart")
     assert any("(key 1: value 1, value 3)" in note for note in twice.notes)
 
@@ -355,7 +357,7 @@ def test_own_data_train_are_looked_into_and_exported(tmp_path, run):
     assert f"--data {path.name}" in files["experiment.py"].decode().split("\n")[0]
     for options, named in [
         ("--columns key,price", "'price', allowed key, value"),
-        ("--task phonebook", "--task: got 'phonebook', allowed text, relations or pairs"),
+        ("--task phonebook", "--task: got 'phonebook', allowed text, pairs or relations"),
         ("--set n_entries=31", "n_entries: got 31, allowed at most 13"),
         (f"--link task=pairs&data=%23{'0' * 16}", f"#{'0' * 16}"),
     ]:

@@ -14,9 +14,9 @@ import numpy as np
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import NOTHING, Examples, Label, Task
-from attnkit.tasks.book import chance_of_one_in
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
+from attnkit.tasks.phonebook import chance_of_one_in
 from attnkit.tasks.table import Table, on_axis, rows_of
 
 if TYPE_CHECKING:

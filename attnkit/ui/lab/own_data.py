@@ -6,8 +6,6 @@ visitor's session until they are used, so that nothing that was typed is lost.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,6 +24,7 @@ from attnkit.tasks.own_data import own_notes, wrong_data
 from attnkit.tasks.own_files import (
     DECODED,
     ENCODINGS,
+    FEWEST_ROWS,
     ROLES,
     SEPARATORS,
     TABLES,
@@ -81,15 +80,6 @@ KINDS = {
 }
 """What data can be, with labels: the names of the tasks on them."""
 
-_EMPTY_ROWS = 8
-"""Number of rows of an empty table, the fewest that can be learnt."""
-
-_BROUGHT = ("way", "text", "choices")
-"""Fields of a draft that an example replaces."""
-
-_MOST_CELLS = 20
-"""Largest number of cells of a row in the table."""
-
 
 @dataclass
 class Draft:
@@ -126,13 +116,12 @@ class Draft:
     def take_example(self, text: str) -> None:
         """Replace the text by that of an example; what the visitor has brought can be restored."""
         if self.source[1].strip() and not self.is_example:
-            self.replaced = {name: getattr(self, name) for name in _BROUGHT}
+            self.replaced = {"way": self.way, "text": self.text, "choices": self.choices}
         self.way, self.text, self.choices = PASTE, text, Choices()
 
     def restore(self) -> None:
         """Bring back what an example has replaced, and ask for data with it."""
-        for name, value in self.replaced.items():
-            setattr(self, name, value)
+        vars(self).update(self.replaced)
         self.replaced, self.base, self.is_open = {}, (None, self.base[1] + 1), True
 
     @property
@@ -185,21 +174,20 @@ def draft_of_session() -> Draft:
 def table_of(draft: Draft) -> pd.DataFrame:
     """Return the table that the editor begins with: what was pasted, if it is a table."""
     opened = draft.opened()
-    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :_MOST_CELLS]
+    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :20]
     rows = cells.to_numpy().tolist()
     n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
     heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
-    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * _EMPTY_ROWS]
+    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * FEWEST_ROWS]
     return pd.DataFrame(filled, columns=list(heading), dtype="string")
 
 
 def text_of_table(table: pd.DataFrame) -> str:
     """Return a table as text, with tabs between its cells and without empty rows."""
-    rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in table.to_numpy()]
-    lines = [[" ".join(cell.split()) for cell in row] for row in rows if any(row)]
-    written = io.StringIO()
-    csv.writer(written, delimiter="\t", lineterminator="\n").writerows(lines)
-    return written.getvalue()
+    cells = table.fillna("").map(lambda cell: " ".join(str(cell).split()))
+    filled = cells[(cells != "").any(axis=1)]
+    text: str = filled.to_csv(sep="\t", header=False, index=False, lineterminator="\n")
+    return text
 
 
 def in_words(error: BadDocument | InvalidExperiment) -> str:
@@ -212,24 +200,6 @@ def in_words(error: BadDocument | InvalidExperiment) -> str:
     labels |= {"data": mark("Your data")}
     return " ".join(problem.on_screen(labels) for problem in error.problems)
 
-
-LEARN = {
-    "in_context": (
-        mark("In context"),
-        mark(
-            "The answers stand in each example, with names mixed anew: shows what queries "
-            "and keys can match."
-        ),
-    ),
-    "by_heart": (
-        mark("By heart"),
-        mark(
-            "Each example is only a question about any row: shows how many rows the weights "
-            "can hold."
-        ),
-    ),
-}
-"""Each way to learn a table: its name, and what it can show."""
 
 _PRIVATE = mark(
     "Your data are in this session only: they are neither stored nor logged, nobody else sees "
@@ -313,11 +283,22 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
         said = [*said, tr(_PRIVATE)]
     st.markdown(plain(" ".join(said)))
     if isinstance(task, Table) and {"learn", "settings"}.isdisjoint(lab.hidden):
+        ways = {"in_context": tr("In context"), "by_heart": tr("By heart")}
+        shows = [
+            tr(
+                "The answers stand in each example, with names mixed anew: shows what queries and "
+                "keys can match."
+            ),
+            tr(
+                "Each example is only a question about any row: shows how many rows the weights "
+                "can hold."
+            ),
+        ]
         st.radio(
             tr("How it is learnt"),
-            list(LEARN),
-            format_func=lambda way: tr(LEARN[way][0]),
-            captions=[tr(shows) for _, shows in LEARN.values()],
+            list(ways),
+            format_func=ways.__getitem__,
+            captions=shows,
             horizontal=True,
             key=setting_key("learn"),
         )
@@ -385,7 +366,6 @@ def _restoring(draft: Draft) -> None:
 
 
 def _request(draft: Draft) -> None:
-    """Draw the Lab anew with the data of the draft."""
     draft.is_requested = True
     st.rerun()
 
@@ -444,23 +424,22 @@ def _choose(draft: Draft, name: str, value: Any) -> None:
     draft.choices = replace(draft.choices, **{name: value})
     if name == "kind":
         draft.base = (None, draft.base[1] + 1)
+        if value == Text.name:  # which has neither columns nor a heading
+            draft.choices = Choices(kind=value, encoding=draft.choices.encoding)
 
 
 def _turn(draft: Draft, way: str) -> None:
     """Choose another way by which data come; the table begins with what was pasted."""
-    draft.way = way
-    draft.base = (None, draft.base[1] + 1)
+    draft.way, draft.base = way, (None, draft.base[1] + 1)
 
 
 def _take(draft: Draft, **values: Any) -> None:
     """Set the data of a draft; how other data were to be read is forgotten, but not their kind."""
     draft.choices = Choices(kind=draft.choices.kind)
-    for name, value in values.items():
-        setattr(draft, name, value)
+    vars(draft).update(values)
 
 
 def _paste(draft: Draft) -> None:
-    """Draw the field for a pasted table or text."""
     most = server_settings().max_data_bytes  # `assets/lab.js` reads it from the key
     st.container(key=f"own_bytes_{most}").text_area(
         tr("Paste here, for example from a spreadsheet"),
@@ -477,7 +456,6 @@ def _paste(draft: Draft) -> None:
 
 
 def _type(draft: Draft) -> None:
-    """Draw a table to type into."""
     base, version = draft.base
     if base is None or f"own_table_{version}" not in st.session_state:  # the page was left
         base, version = table_of(draft), version + 1
@@ -497,7 +475,6 @@ def _type(draft: Draft) -> None:
 
 
 def _upload(draft: Draft) -> None:
-    """Draw the field that takes a file."""
     endings = [*TABLES, TEXT]
     most = -(-server_settings().max_data_bytes // 10**6)
     file = st.file_uploader(
