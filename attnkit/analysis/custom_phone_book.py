@@ -12,12 +12,12 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
 from attnkit.experiment.experiment import settings
-from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.names import composed, without_controls
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
@@ -32,9 +32,6 @@ MOST_CHARACTERS = 20_000
 MOST_SHOWN = 24
 """Most characters of a name or number on a page."""
 
-FEWEST_ENTRIES = 2
-
-_LONGEST_NUMBER = 40
 _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
@@ -44,8 +41,7 @@ _NUMBER = re.compile(r"[+(]{0,2}\d[\d\s()./+-]*")
 _NUMBER_START = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
 
 
-@dataclass(frozen=True)
-class BookEntry:
+class BookEntry(NamedTuple):
     """One line of a book: its number, and its name and phone number as typed."""
 
     line: int
@@ -130,15 +126,12 @@ def read_book(text: str, task: Task) -> Book:
         return Book(problems=[problem])
     notes, problems, entries = list[str](), list[str](), list[BookEntry]()
     first_with_name: dict[str, BookEntry] = {}
-    n_cleaned = 0
     normalised = composed(text).replace("\r\n", "\n").replace("\r", "\n")
-    for line, raw in enumerate(normalised.split("\n"), 1):
-        clean = without_controls(raw)
-        n_cleaned += clean != raw
-        if not clean.strip():
+    for line, raw in enumerate(map(without_controls, normalised.split("\n")), 1):
+        if not raw.strip():
             continue
-        name, number = _split_line(clean)
-        if problem := _problem_of_line(name, number, clean, task):
+        name, number = _split_line(raw)
+        if problem := _problem_of_line(name, number, raw, task):
             problems.append(tr("Line {line}: {problem}", line=line, problem=problem))
             continue
         entry = BookEntry(line, name, number)
@@ -147,14 +140,6 @@ def read_book(text: str, task: Task) -> Book:
             notes.append(_duplicate_note(entry, first, task))
             continue
         entries.append(entry)
-    if n_cleaned:
-        notes.append(
-            tr_n(
-                "Invisible control characters were removed from {n:,} line.",
-                "Invisible control characters were removed from {n:,} lines.",
-                n_cleaned,
-            )
-        )
     problems += _problems_of_book(entries, task, bool(problems))
     return Book(entries, problems, notes)
 
@@ -199,7 +184,7 @@ def _trimmed(text: str) -> str:
 
 def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
     """Return what is wrong with one line; empty if nothing is."""
-    line, name_shown = shortened(line.strip()), shortened(name)
+    line = shortened(line.strip())
     if not name:
         return tr(
             "got “{line}”, which has no name; allowed is a name, then a number, such as “Ada 31”.",
@@ -211,20 +196,12 @@ def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
             "31”.",
             line=line,
         )
-    if len(number) > _LONGEST_NUMBER:
-        return tr(
-            "got a number of {n} characters, allowed at most {most}.",
-            n=len(number),
-            most=_LONGEST_NUMBER,
-        )
-    if same_name(name, task):
-        return ""
-    if isinstance(task, FuzzyPhonebook):
+    if not same_name(name, task):
         return tr(
             "got the name “{name}”, allowed a name with letters or digits, of any alphabet.",
-            name=name_shown,
+            name=shortened(name),
         )
-    return tr("got the name “{name}”, allowed a name.", name=name_shown)
+    return ""
 
 
 def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
@@ -262,20 +239,18 @@ def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) ->
                 line=entries[most].line,
             )
         )
-    if not entries and not has_others:
-        problems.append(
-            tr(
-                "The book: got no entries, allowed at least {fewest}: lines of a name, then a "
-                "number, such as “Ada 31”.",
-                fewest=FEWEST_ENTRIES,
-            )
-        )
-    elif len(entries) < FEWEST_ENTRIES and not has_others:
+    if len(entries) < 2 and not has_others:
         problems.append(
             tr(
                 "The book: got 1 entry, allowed at least {fewest}: lines of a name, then a number, "
                 "such as “Ada 31”.",
-                fewest=FEWEST_ENTRIES,
+                fewest=2,
+            )
+            if entries
+            else tr(
+                "The book: got no entries, allowed at least {fewest}: lines of a name, then a "
+                "number, such as “Ada 31”.",
+                fewest=2,
             )
         )
     n_numbers = len({same_number(entry.number) for entry in entries})
@@ -309,22 +284,20 @@ def ask(book: Book, name: str, task: Task) -> BookQuery:
     """
     name = without_controls(composed(name)).strip()
     key = same_name(name, task)
-    if not key and isinstance(task, FuzzyPhonebook):
-        return BookQuery.refused(
-            tr(
+    if not key:
+        problem = tr("The question: got “{name}”, allowed a name.", name=shortened(name))
+        if isinstance(task, FuzzyPhonebook):
+            problem = tr(
                 "The question: got “{name}”, allowed a name with letters or digits, of any "
                 "alphabet.",
                 name=shortened(name),
             )
-        )
-    if not key:
-        problem = tr("The question: got “{name}”, allowed a name.", name=shortened(name))
         return BookQuery.refused(problem)
     numbers = [same_number(entry.number) for entry in book.entries]
     class_of = {number: i for i, number in enumerate(dict.fromkeys(numbers))}
     values = np.array([class_of[number] for number in numbers])
-    # Reversed, so that of numbers that count as the same the first spelling is shown.
-    classes = {class_of[same_number(one.number)]: one.number for one in reversed(book.entries)}
+    # Of numbers that count as the same the first spelling is shown.
+    classes = {i: book.entries[numbers.index(number)].number for number, i in class_of.items()}
     if isinstance(task, FuzzyPhonebook):
         return _ask_fuzzy(book, key, values, classes, task)
     assert isinstance(task, Phonebook)
