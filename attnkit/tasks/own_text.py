@@ -77,9 +77,24 @@ class Text(OwnData, Language):
         return self
 
     @classmethod
+    @lru_cache(8)
     def text_form(cls, data: str) -> str:
         check_present(data)
-        return _cleaned(data)
+        if len(data) > MOST_BYTES:
+            got = tr("{n:,} characters", n=len(data))
+            raise wrong_data(got, mark("at most {most:,}", most=MOST_BYTES))
+        text = _SPACE.sub(" ", data.replace("\r\n", "\n").replace("\r", "\n"))
+        text = "\n".join(map(without_controls, text.split("\n")))
+        text = composed(text.replace(HIDDEN, RARE))
+        if len(text) >= FEWEST_CHARACTERS:
+            return text
+        got = tr_n("{n:,} character", "{n:,} characters", len(text))
+        if text:
+            raise wrong_data(got, mark("at least {fewest:,}", fewest=FEWEST_CHARACTERS))
+        allowed = mark(
+            "at least {fewest:,}: use ak.Text(text) or --data FILE", fewest=FEWEST_CHARACTERS
+        )
+        raise wrong_data(got, allowed)
 
     @classmethod
     def size_in_words(cls, data: str) -> str:
@@ -91,7 +106,6 @@ class Text(OwnData, Language):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on how long the text is and how it is split."""
         corpus = self.corpus_read
         share = corpus.held_out.mean()
         return [
@@ -104,26 +118,3 @@ class Text(OwnData, Language):
                 share=share,
             )
         ]
-
-
-@lru_cache(8)
-def _cleaned(text: str) -> str:
-    """Return a text of visible characters, spaces and line breaks.
-
-    The symbol of hidden characters becomes that of rare ones.
-    """
-    if len(text) > MOST_BYTES:
-        got = tr("{n:,} characters", n=len(text))
-        raise wrong_data(got, mark("at most {most:,}", most=MOST_BYTES))
-    text = _SPACE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
-    text = "\n".join(without_controls(line) for line in text.split("\n"))
-    text = composed(text.replace(HIDDEN, RARE))
-    if len(text) < FEWEST_CHARACTERS:
-        got = tr_n("{n:,} character", "{n:,} characters", len(text))
-        if text:
-            raise wrong_data(got, mark("at least {fewest:,}", fewest=FEWEST_CHARACTERS))
-        allowed = mark(
-            "at least {fewest:,}: use ak.Text(text) or --data FILE", fewest=FEWEST_CHARACTERS
-        )
-        raise wrong_data(got, allowed)
-    return text

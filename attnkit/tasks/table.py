@@ -11,7 +11,6 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -50,9 +49,12 @@ BLANK = "?"
 Learn = Literal["in_context", "by_heart"]
 
 
-@dataclass(frozen=True, eq=False)
 class Rows:
-    """The different rows of a table, and their split.
+    """The different rows of a table in its text form, one in eight of which is held out.
+
+    Those with the smallest hashes are held out, at least two, and not all with the same answer if
+    that is possible. The first name of a row keeps at least one answer of the table that it can
+    have in training.
 
     Attributes:
         cells: Cells of each row, as typed, (rows, columns).
@@ -60,9 +62,25 @@ class Rows:
         n_given: Number of rows that were given; repeated rows count.
     """
 
-    cells: tuple[tuple[str, ...], ...]
-    held_out: np.ndarray
-    n_given: int
+    def __init__(self, data: str) -> None:
+        lines = data.split("\n")
+        different = list(dict.fromkeys(lines))
+        self.n_given = len(lines)
+        self.cells = tuple(tuple(line.split("\t")) for line in different)
+        self.held_out = np.zeros(len(different), bool)
+        n_answers = len({row[-1] for row in self.cells})
+        n_left = max(2, round(len(different) / HELD_OUT_ONE_IN))
+        n_of_key, answers = Counter[str](), set[str]()
+        for index in sorted(
+            range(len(different)), key=lambda index: hash_of_text(different[index])
+        ):
+            key, answer = self.cells[index][0], self.cells[index][-1]
+            is_another = n_left > 1 or len({*answers, answer}) > 1
+            if n_left and is_another and n_of_key[key] < n_answers - 1:
+                self.held_out[index] = True
+                n_of_key[key] += 1
+                answers.add(answer)
+                n_left -= 1
 
     @cached_property
     def numbers(self) -> np.ndarray:
@@ -102,29 +120,7 @@ class Rows:
         return tuple(dict.fromkeys(row[column] for row in self.cells for column in columns))
 
 
-@lru_cache(8)
-def rows_of(data: str) -> Rows:
-    """Return the different rows of a table in its text form, and hold out one in eight.
-
-    Those with the smallest hashes are held out, at least two, and not all with the same answer if
-    that is possible. The first name of a row keeps at least one answer of the table that it can
-    have in training.
-    """
-    lines = data.split("\n")
-    different = list(dict.fromkeys(lines))
-    cells = tuple(tuple(line.split("\t")) for line in different)
-    n_answers = len({row[-1] for row in cells})
-    n_left = max(2, round(len(cells) / HELD_OUT_ONE_IN))
-    held_out, n_of_key, answers = np.zeros(len(cells), bool), Counter[str](), set[str]()
-    for index in sorted(range(len(cells)), key=lambda index: hash_of_text(different[index])):
-        key, answer = cells[index][0], cells[index][-1]
-        is_another = n_left > 1 or len({*answers, answer}) > 1
-        if n_left and is_another and n_of_key[key] < n_answers - 1:
-            held_out[index] = True
-            n_of_key[key] += 1
-            answers.add(answer)
-            n_left -= 1
-    return Rows(cells, held_out, len(lines))
+rows_of = lru_cache(8)(Rows)
 
 
 class Table(OwnData):
@@ -227,8 +223,10 @@ class Table(OwnData):
         return cls(reading.data, **settings)
 
     @classmethod
+    @lru_cache(8)
     def text_form(cls, data: str) -> str:
-        return _text_form(data, cls.n_columns)
+        check_present(data)
+        return table_text(data, cls.n_columns)
 
     @classmethod
     def most_entries(cls, data: str) -> int:
@@ -291,7 +289,6 @@ class Table(OwnData):
             )
         if conflicts := rows.conflicts:
             question, answers = next(iter(conflicts.items()))
-            example = f"{' '.join(question)}: {', '.join(answers[:3])}"
             notes.append(
                 tr_n(
                     "{n:,} question has several answers ({example}): each example has one of "
@@ -299,7 +296,7 @@ class Table(OwnData):
                     "{n:,} questions have several answers (first {example}): each example has one "
                     "of them, drawn at random, and by heart no more than one can be right.",
                     len(conflicts),
-                    example=example,
+                    example=f"{' '.join(question)}: {', '.join(answers[:3])}",
                 )
             )
         return notes
@@ -311,7 +308,6 @@ class Table(OwnData):
 
     @property
     def _chance_by_heart(self) -> float:
-        """How often the commonest answer is right."""
         answers = self.rows.numbers[:, -1]
         return float(np.bincount(answers).max() / len(answers))
 
@@ -370,17 +366,10 @@ class Table(OwnData):
         ]
 
     @abstractmethod
-    def _label_book(self, tokens: np.ndarray) -> list[Label]:
-        """Return the labels of a book."""
+    def _label_book(self, tokens: np.ndarray) -> list[Label]: ...
 
     def answer_text(self, answer: int) -> str:
         return self.rows.words(self.n_columns - 1)[answer]
-
-
-@lru_cache(8)
-def _text_form(data: str, n_columns: int) -> str:
-    check_present(data)
-    return table_text(data, n_columns)
 
 
 def on_axis(name: str) -> str:
@@ -518,9 +507,6 @@ class _Index:
     """The pairs of a table as numbers: key × number of values + value.
 
     Attributes:
-        held_out: Pairs that are held out, sorted.
-        keys_held_out: Keys with held-out pairs.
-        keys_trained: All other keys.
         share_of_entry: How often the value of a random row is right for a held-out pair.
     """
 
