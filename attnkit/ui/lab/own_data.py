@@ -20,6 +20,7 @@ from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
+from attnkit.tasks.language import FEWEST_CHARACTERS, Text
 from attnkit.tasks.own_data import own_notes, wrong_data
 from attnkit.tasks.own_files import (
     DECODED,
@@ -38,7 +39,6 @@ from attnkit.tasks.own_files import (
     open_table,
     read_data,
 )
-from attnkit.tasks.own_text import FEWEST_CHARACTERS, Text
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_change import use_data
