@@ -175,7 +175,7 @@ def test_a_broken_module_is_told_before_training():
         (changed(lambda own, x: sys.exit(3)), r"SystemExit: 3, in line \d+"),
         (changed(root_of_zero), r"backward .*gradient of W_Q.weight has nan"),
         (changed(lambda own, x: x.add_(added(own, x))), "x in place, allowed .*x = x [+] z"),
-        (changed(lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2))), "backward .*a new tensor: a = a "),
+        (changed(lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2))), "backward .*a new tensor"),
         (changed(lambda own, x: (added(own, x), torch.zeros(3), None)), "scores are sha"),
         (changed(lambda own, x: (added(own, x), own.W_Q(x) @ own.W_K(x).mT / 0 * 0, None)),
          "scores have nan"),

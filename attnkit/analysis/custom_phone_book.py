@@ -163,7 +163,6 @@ def same_number(number: str) -> str:
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    """Return name and number: the text after the last separator, else the digits at the end."""
     line = _trimmed(line)
     cut = 1 + max(line.rfind(separator) for separator in _SEPARATORS)
     if not (cut and _NUMBER.fullmatch(line[cut:].strip())):
@@ -178,12 +177,10 @@ def _split_line(line: str) -> tuple[str, str]:
 
 
 def _trimmed(text: str) -> str:
-    """Remove spaces on both sides and separators at the end."""
     return text.strip().rstrip(_SEPARATORS + " ").strip()
 
 
 def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
-    """Return what is wrong with one line; empty if nothing is."""
     line = shortened(line.strip())
     if not name:
         return tr(
@@ -205,7 +202,6 @@ def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
 
 
 def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
-    """Return the note on an entry with the same name as the first such entry."""
     name, first_name = shortened(entry.name), shortened(first.name)
     if isinstance(task, FuzzyPhonebook) and name.casefold() != first_name.casefold():
         return tr(
@@ -227,7 +223,6 @@ def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
 
 
 def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) -> list[str]:
-    """Return what is wrong with the valid lines together."""
     most, problems = most_entries(task), []
     if len(entries) > most:
         problems.append(
@@ -396,5 +391,4 @@ def _ask_fuzzy(
 
 
 def _distance(name: str, other: str) -> int:
-    """Return the number of positions at which two names differ."""
     return sum(a != b for a, b in zip(name, other, strict=True))

@@ -325,7 +325,6 @@ def _note_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> 
 
 
 def _under(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return cells under different names of their columns."""
     different = list[str]()
     for name in names:
         of_name = itertools.chain([name], (f"{name} ({i})" for i in itertools.count(2)))
@@ -377,7 +376,6 @@ def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_number(cell: str) -> bool:
-    """Return whether a cell is a number, also with a decimal comma."""
     try:
         return math.isfinite(float(cell.replace(",", ".", 1)))
     except ValueError:
@@ -387,7 +385,6 @@ def _is_number(cell: str) -> bool:
 def _chosen_columns(
     cells: pd.DataFrame, separator: str, choices: Choices, guesses: dict[str, str]
 ) -> tuple[str, ...]:
-    """Return the names of the columns that are taken, in the order of their roles."""
     names = list(cells.columns)
     if len(names) == 1:
         raise BadDocument(
@@ -460,7 +457,6 @@ def _is_relation(column: pd.Series) -> bool:
 
 
 def _without_empty_cells(table: pd.DataFrame, *, leave_out: bool) -> pd.DataFrame:
-    """Return the rows without empty cells; refuse the others unless they are left out."""
     is_empty = (table == "").any(axis=1)
     n_empty = int(is_empty.sum())
     if n_empty and not leave_out:
@@ -543,13 +539,11 @@ def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
 
 
 def _place(number: int, row: Sequence[Any]) -> str:
-    """Return the number of a row and its first cells."""
     cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in islice(row, 5))
     return tr("row {number:,} ({cells})", number=number, cells=cells)
 
 
 def _cell(cell: Any, number: int, row: Sequence[Any]) -> str:
-    """Return a cell of a row as a name."""
     if not isinstance(cell, str | int | float | np.number | np.bool_) or cell != cell:
         row_text = _place(number, row)
         if isinstance(cell, float | np.floating) or str(cell) in _MISSING:
@@ -744,7 +738,6 @@ def _frame(rows: Sequence[Any]) -> pd.DataFrame:
 
 
 def _workbook(content: bytes) -> pd.DataFrame:
-    """Return the cells of the first sheet of a workbook of Excel or LibreOffice."""
     import pandas as pd
 
     try:

@@ -178,7 +178,6 @@ class Relations(Table):
     def _asked(
         self, who: np.ndarray, walked: _Walked, counts: np.ndarray, generator: torch.Generator
     ) -> Examples:
-        """Return books in random order, with labels where the relation counts."""
         import torch
 
         n, first = len(_graph(self.data).names), self._first_ids
@@ -263,7 +262,6 @@ class _Walked(NamedTuple):
 
     @property
     def _named_by(self) -> np.ndarray:
-        """Which other entries name the one that asks, (b, entry, other)."""
         named_by: np.ndarray = self.whom[:, None, :] == self.who[:, :, None]
         return named_by
 

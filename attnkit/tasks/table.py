@@ -482,7 +482,6 @@ class Pairs(Table):
     def _asked(
         self, keys: Tensor, values: Tensor, counts: Tensor, generator: torch.Generator
     ) -> Examples:
-        """Return books that ask every key once, with labels where the pair counts."""
         import torch
 
         n_keys, n_values = self._n_words

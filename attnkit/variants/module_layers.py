@@ -223,7 +223,6 @@ class ModuleLayers(ModuleFacts):
         super().__init__(attention.__name__, origin)
         self.attention, self.of_qkv, self.sizes = attention, of_qkv, of_qkv.sizes
         self._of_thread = threading.local()  # a call exchanges the parameters of its module
-        self._is_lazy = False
 
     def make(self) -> None:
         """Make the modules of all layers, try them, and note the facts about them.
@@ -244,8 +243,6 @@ class ModuleLayers(ModuleFacts):
             raise self.error(mark("its forward fails ({reason})", reason=reason)) from None
 
     def _make_modules(self) -> None:
-        """Make a module for each layer, and note its parameters and drawn buffers."""
-        self._is_lazy = self._makes_parameters_later()
         self.modules = [self._make(layer, seed=0) for layer in range(self.sizes.n_layers)]
         self.drawn = self._find_drawn()
         known = dict[str, tuple[int, ...]]()
@@ -271,12 +268,7 @@ class ModuleLayers(ModuleFacts):
         self.fixed = sorted({name for name, value in parameters if not value.requires_grad})
 
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
-        """Return the numbers with which a layer's parameters start, as its constructor draws them.
-
-        Args:
-            seed: Seed of the run.
-            layer: Index of the layer.
-        """
+        """Return the numbers with which the constructor lets a layer start for the seed of a run."""
         module = self._make(layer, seed=seed * self.sizes.n_layers + layer + 1)
         return {name: value.detach().float() for name, value in self._numbers(module).items()}
 
@@ -394,24 +386,7 @@ class ModuleLayers(ModuleFacts):
             copies[key] = copy.deepcopy(self.modules[layer]).to(device)
         return copies[key]
 
-    def _makes_parameters_later(self) -> bool:
-        """Return whether a module has its parameters only after a first call of its forward."""
-        module = self._make(0, seed=0)
-        before = {name for name, _ in module.named_parameters()}
-        is_lazy = any(hasattr(one, "materialize") for one in module.parameters())
-        with suppress(*RAISED), drawing():  # the trial says what is wrong with it
-            self._call(module, 0)
-        return is_lazy or before != {name for name, _ in module.named_parameters()}
-
-    def _call(self, module: nn.Module, layer: int) -> None:
-        """Compute a layer once, so that it makes what it makes at its first call."""
-        import torch
-
-        with torch.no_grad():
-            module(*self.arguments(layer))
-
     def _numbers(self, module: nn.Module) -> dict[str, Tensor]:
-        """Return the parameters and the drawn buffers of a module by name."""
         buffers = dict(module.named_buffers())
         drawn = {name: buffers[name] for name in self.drawn if name in buffers}
         numbers = {**dict(module.named_parameters()), **drawn}
@@ -423,23 +398,17 @@ class ModuleLayers(ModuleFacts):
 
     def _find_drawn(self) -> list[str]:
         """Return the names of the buffers that differ between seeds."""
-        import torch
-
         drawn = set[str]()
         for layer, module in enumerate(self.modules):
-            first = dict(module.named_buffers())
-            for seed in (1, 2) if first else ():
-                for name, other in self._make(layer, seed=seed).named_buffers():
-                    if name not in first or other.shape != first[name].shape:
-                        raise self.error(
-                            mark("its buffer {name} has another shape for every seed", name=name)
-                        )
-                    if not torch.equal(other, first[name]):
-                        drawn.add(name)
+            buffers = dict(module.named_buffers())
+            for seed in (1, 2) if buffers else ():
+                others = dict(self._make(layer, seed=seed).named_buffers())
+                drawn |= {name for name, one in buffers.items() if not one.equal(others[name])}
         return sorted(drawn)
 
     def _make(self, layer: int, *, seed: int) -> nn.Module:
-        """Return a new module of a layer, whose constructor draws from a seed."""
+        import torch
+
         sizes = self.sizes
         n_encoders = sizes.n_layers // 3
         offered = {
@@ -449,11 +418,7 @@ class ModuleLayers(ModuleFacts):
             or layer % 2 == (n_encoders + 1) % 2,
             **{name: getattr(sizes, name) for name in CONSTRUCTOR_SIZES},
         }
-        try:
-            parameters = inspect.signature(self.attention).parameters.values()
-        except (TypeError, ValueError) as error:
-            wrong = mark("its constructor cannot be read ({reason})", reason=str(error))
-            raise self.error(wrong) from None
+        parameters = inspect.signature(self.attention).parameters.values()
         named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         for parameter in named:
             if parameter.name not in offered and parameter.default is parameter.empty:
@@ -469,8 +434,9 @@ class ModuleLayers(ModuleFacts):
         try:
             with drawing(seed):
                 module = self.attention(**arguments).eval()
-                if self._is_lazy:
-                    self._call(module, layer)
+                # Some parameters are made at the first call; the trial says what is wrong with it.
+                with suppress(*RAISED), torch.no_grad():
+                    module(*self.arguments(layer))
                 return module
         except RAISED as error:
             reason = in_short(error, self.origin)
@@ -493,12 +459,7 @@ def _with_heads(map_of_heads: Tensor | None) -> Tensor | None:
 
 
 def in_short(error: BaseException, file: str) -> str:
-    """Return the type and the first line of an error, and the last line of a file that led to it.
-
-    Args:
-        error: The error.
-        file: Name of the file, without its folder.
-    """
+    """Return the type and first line of an error, and the last line of a file that led to it."""
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
@@ -544,7 +505,6 @@ def _try(layers: ModuleLayers, layer: int) -> None:
 
 
 def _is_pattern(scores: Tensor) -> bool:
-    """Return whether what stands in the place of scores is shares of attention."""
     sums_to_one = ((scores.sum(-1) - 1).abs() < _ROUNDING).all()
     return scores.shape[-1] > 1 and bool((scores >= 0).all() and sums_to_one)
 
@@ -740,7 +700,6 @@ def _count_multiply_adds(layers: ModuleLayers) -> int:
 
 
 def _count_cache(layers: ModuleLayers) -> int | None:
-    """Return what the modules say about their cache, without an encoder's; None if nothing."""
     first = layers.sizes.n_layers // 3 if layers.sizes.two_sided else 0
     total = 0
     for module in layers.modules[first:]:
@@ -759,7 +718,6 @@ def _count_cache(layers: ModuleLayers) -> int | None:
 
 
 def _shape(value: Any) -> str:
-    """Return the shape of a tensor, or the type of another value, in words."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return mark("an object of type {type}", type=type(value).__name__)

@@ -123,7 +123,6 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
 def _answers(
     lab: Lab, job: Job | None, task: AnyPhonebook, text: str, name: str, seed: int | None
 ) -> None:
-    """Draw the answers of the models to a book, or what is wrong with the book."""
     asked = read_question(task, text, name)
     if asked is None:
         return
@@ -149,7 +148,6 @@ def _answers(
 
 
 def _caption(experiment: Experiment, step: int, *, is_example: bool) -> str:
-    """Return what the colours of the table of answers show."""
     if experiment.n_heads > 1:
         if is_example:
             return tr(

@@ -135,7 +135,6 @@ def _choose() -> tuple[str, str] | None:
 
 
 def _files() -> list[str]:
-    """Return the names of the Python files of this folder that may have a layer, newest first."""
     dated = []
     for path in Path.cwd().glob("*.py"):
         try:
@@ -154,7 +153,6 @@ def _has_forward(path: str, changed_ns: int, n_bytes: int) -> bool:
 
 
 def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> None:
-    """Load a class, and draw the page anew with its column unless it fails."""
     with st.spinner(tr("Loading {name} …", name=plain(wanted))):
         try:
             variant = training_service().load_module(file, wanted)
@@ -172,7 +170,6 @@ def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> 
 
 
 def _show_failure(file: str, wanted: str, note: str = "") -> None:
-    """Draw the reason why a class could not be loaded, if it is the one that failed last."""
     failed = st.session_state.get(_FAILED)
     if failed is not None and failed[:2] == (file, wanted):
         st.error(plain(f"{failed[2]} {note}".rstrip()), icon=":material/error:")

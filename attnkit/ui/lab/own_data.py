@@ -259,7 +259,6 @@ def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
 
 
 def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None) -> None:
-    """Draw what is known of the data before and after training, and how they are learnt."""
     if isinstance(task, Table):
         title = tr("Your own table of {n:,} rows", n=task.data.count("\n") + 1)
     else:
@@ -305,7 +304,6 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
 
 
 def _fields(lab: Lab, draft: Draft) -> None:
-    """Draw the fields that bring data, the button that uses them, and what is wrong with them."""
     limits = server_settings()
     ways = [PASTE, TYPE] if limits.hosted else [PASTE, TYPE, UPLOAD]
     asked = tr(
@@ -371,7 +369,6 @@ def _request(draft: Draft) -> None:
 
 
 def _columns(draft: Draft, opened: OpenTable | None) -> None:
-    """Draw the choices of how data are read, each with what was guessed."""
     choices = draft.choices
 
     def bind(name: str, value: Any, key: str = "") -> dict[str, Any]:
