@@ -36,9 +36,8 @@ _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
 _SEPARATORS = "\t;,:"
-_PUNCTUATION = "()./+-"
-_NUMBER = re.compile(r"[+(]{0,2}\d[\d\s()./+-]*")
-_NUMBER_START = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
+_NUMBER = re.compile(r"(?:^|(?<=[\s,;:]))[+(]{0,2}\d[\d\s()./+-]*$")
+_LONGEST_NUMBER = 60
 
 
 class BookEntry(NamedTuple):
@@ -164,15 +163,8 @@ def same_number(number: str) -> str:
 
 def _split_line(line: str) -> tuple[str, str]:
     line = _trimmed(line)
-    cut = 1 + max(line.rfind(separator) for separator in _SEPARATORS)
-    if not (cut and _NUMBER.fullmatch(line[cut:].strip())):
-        cut = len(line)  # scan backwards: a search would try every digit of the line
-        while cut and (
-            line[cut - 1].isdecimal() or line[cut - 1].isspace() or line[cut - 1] in _PUNCTUATION
-        ):
-            cut -= 1
-        start = _NUMBER_START.search(line, cut)
-        cut = len(line) if start is None else start.start()
+    number = _NUMBER.search(line, len(line) - _LONGEST_NUMBER)
+    cut = len(line) if number is None else number.start()
     return _trimmed(line[:cut]), line[cut:].strip()
 
 

@@ -268,7 +268,7 @@ class ModuleLayers(ModuleFacts):
         self.fixed = sorted({name for name, value in parameters if not value.requires_grad})
 
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
-        """Return the numbers with which the constructor lets a layer start for the seed of a run."""
+        """Return the numbers that the constructor of a layer draws for the seed of a run."""
         module = self._make(layer, seed=seed * self.sizes.n_layers + layer + 1)
         return {name: value.detach().float() for name, value in self._numbers(module).items()}
 

@@ -92,10 +92,9 @@ class Draft:
         choices: How they are to be read.
         base: Table that the editor began with, and how often it has begun.
         is_open: Whether the visitor is asked for data.
-        is_requested: Whether they are to be used; see `use_requested_data`.
+        requested: The draft that is to be used, this one or that of an example; see
+            `use_requested_data`.
         problem: Reason why they were not used; shown once.
-        replaced: What the visitor had brought before an example replaced it, as values by name;
-            empty if nothing was lost.
     """
 
     way: str = PASTE
@@ -104,25 +103,8 @@ class Draft:
     choices: Choices = field(default_factory=Choices)
     base: tuple[pd.DataFrame | None, int] = (None, 0)
     is_open: bool = False
-    is_requested: bool = False
+    requested: Draft | None = None
     problem: str = ""
-    replaced: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_example(self) -> bool:
-        """Whether the data are those of an example, and not the visitor's own."""
-        return self.way != UPLOAD and self.text in EXAMPLES.values()
-
-    def take_example(self, text: str) -> None:
-        """Replace the text by that of an example; what the visitor has brought can be restored."""
-        if self.source[1].strip() and not self.is_example:
-            self.replaced = {"way": self.way, "text": self.text, "choices": self.choices}
-        self.way, self.text, self.choices = PASTE, text, Choices()
-
-    def restore(self) -> None:
-        """Bring back what an example has replaced, and ask for data with it."""
-        vars(self).update(self.replaced)
-        self.replaced, self.base, self.is_open = {}, (None, self.base[1] + 1), True
 
     @property
     def source(self) -> tuple[str, bytes]:
@@ -218,18 +200,16 @@ def use_requested_data(lab: Lab) -> None:
     If they are refused, the visitor is asked again, with the reason.
     """
     draft = draft_of_session()
-    if not draft.is_requested:
+    requested, draft.requested = draft.requested, None
+    if requested is None:
         return
-    draft.is_requested = False
     try:
-        reading = draft.read()
+        reading = requested.read()
         use_data(lab, reading.task, reading.data)
     except (BadDocument, InvalidExperiment) as error:
         draft.problem = in_words(error)
     else:
         draft.is_open = False
-        if not draft.is_example:
-            draft.replaced = {}
 
 
 def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
@@ -273,7 +253,6 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
                 on_click=ask_for_data,
                 key="change_own_data",
             )
-            _restoring(draft)
     said = own_notes(task)
     if experiment is not None and not lab.quiet:  # whoever is to guess is told nothing
         said = said + expectation(experiment)
@@ -317,9 +296,11 @@ def _fields(lab: Lab, draft: Draft) -> None:
         for number, title in enumerate(EXAMPLES):
             label = tr("Example: {title}", title=tr(title))
             if st.button(label, key=f"own_example_{number}", type="tertiary"):
-                draft.take_example(EXAMPLES[title])
-                _request(draft)
-        _restoring(draft)
+                # It can be changed, too, but what the visitor has brought stays.
+                is_own = draft.way == UPLOAD or draft.text not in EXAMPLES.values()
+                if not (is_own and draft.source[1].strip()):
+                    draft.way, draft.text, draft.choices = PASTE, EXAMPLES[title], Choices()
+                _request(draft, Draft(text=EXAMPLES[title]))
     st.segmented_control(
         tr("How they come"),
         ways,
@@ -341,7 +322,7 @@ def _fields(lab: Lab, draft: Draft) -> None:
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
         if st.button(tr("Use these data"), type="primary", key="use_own_data"):
-            _request(draft)
+            _request(draft, draft)
         if st.button(tr("Cancel"), key="cancel_own_data"):
             draft.is_open = False
             lab.awaited = {}
@@ -351,20 +332,8 @@ def _fields(lab: Lab, draft: Draft) -> None:
     draft.problem = ""
 
 
-def _restoring(draft: Draft) -> None:
-    """Draw the button that brings back what an example has replaced, if anything was lost."""
-    if draft.replaced and st.button(
-        tr("Undo: back to your own data"),
-        icon=":material/undo:",
-        type="tertiary",
-        key="restore_own_data",
-    ):
-        draft.restore()
-        st.rerun()
-
-
-def _request(draft: Draft) -> None:
-    draft.is_requested = True
+def _request(draft: Draft, requested: Draft) -> None:
+    draft.requested = requested
     st.rerun()
 
 
