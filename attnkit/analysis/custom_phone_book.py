@@ -63,8 +63,7 @@ class Book:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class BookQuery:
+class BookQuery(NamedTuple):
     """A book with a question, as token ids.
 
     Attributes:
@@ -72,7 +71,6 @@ class BookQuery:
         row: Index of the typed question among the questions.
         right: Indices of the right entries: none, one, or several that are equally near.
         classes: Class → phone number as typed.
-        problems: Sentences on why the question cannot be asked; then the other fields are empty.
         notes: Sentences on how the models read the question.
     """
 
@@ -80,13 +78,7 @@ class BookQuery:
     row: int
     right: list[int]
     classes: dict[int, str]
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @staticmethod
-    def refused(problem: str) -> BookQuery:
-        """Return a question that cannot be asked."""
-        return BookQuery(np.zeros((0, 0), np.int64), 0, [], {}, [problem])
+    notes: list[str]
 
 
 def is_phone_book(task: Task) -> TypeGuard[Phonebook | FuzzyPhonebook]:
@@ -268,6 +260,9 @@ def ask(book: Book, name: str, task: Task) -> BookQuery:
 
     There is one question for the name of every entry; the typed name replaces the nearest of them.
     The other names are not misspelled here; in training, the fuzzy phone book misspells all.
+
+    Raises:
+        ValueError: If it cannot be asked; the message is a sentence.
     """
     name = without_controls(composed(name)).strip()
     key = same_name(name, task)
@@ -279,7 +274,7 @@ def ask(book: Book, name: str, task: Task) -> BookQuery:
                 "alphabet.",
                 name=shortened(name),
             )
-        return BookQuery.refused(problem)
+        raise ValueError(problem)
     numbers = [same_number(entry.number) for entry in book.entries]
     class_of = {number: i for i, number in enumerate(dict.fromkeys(numbers))}
     values = np.array([class_of[number] for number in numbers])
@@ -302,7 +297,7 @@ def _ask_exact(
     row = right[0] if right else n - 1
     if not right:
         if n >= task.n_names:
-            return BookQuery.refused(
+            raise ValueError(
                 tr(
                     "The question: got “{name}”, allowed a name of the book: all {n} name ids are "
                     "in use (the setting Names).",
@@ -321,7 +316,7 @@ def _ask_exact(
     blank = np.full(n, task.n_names + task.n_values)
     entries = np.stack([np.arange(n), task.n_names + values], -1)
     tokens = np.concatenate([entries, np.stack([queried, blank], -1)])
-    return BookQuery(tokens, row, right, classes, [], notes)
+    return BookQuery(tokens, row, right, classes, notes)
 
 
 def _ask_fuzzy(
@@ -366,7 +361,7 @@ def _ask_fuzzy(
         for token, name in enumerate([*keys, *queried]):
             letters[token, position] = ids.setdefault(name[position], len(ids))
         if len(ids) > task.n_alphabet:
-            return BookQuery.refused(
+            raise ValueError(
                 tr(
                     "The names: got {n} different letters in place {place}, allowed at most {most} "
                     "(the setting Alphabet).",
@@ -379,7 +374,7 @@ def _ask_fuzzy(
     first_value = task.n_letters * task.n_alphabet
     last = np.concatenate([first_value + values, np.full(n, task.d_vocab - 1)])
     tokens = np.concatenate([letters, last[:, None]], 1)
-    return BookQuery(tokens, row, right, classes, [], notes)
+    return BookQuery(tokens, row, right, classes, notes)
 
 
 def _distance(name: str, other: str) -> int:

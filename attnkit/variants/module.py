@@ -133,7 +133,7 @@ def variant(attention: type[nn.Module] | str) -> Variant:
             f"attention: got {attention!r}, allowed a subclass of torch.nn.Module{hint}"
         )
     file = _file_of(attention)
-    code = _code_of(attention, set()).encode() if file is None else file.read_bytes()
+    code = _code_of(attention).encode() if file is None else file.read_bytes()
     return _variant_of_class(attention, code, "a notebook" if file is None else file.name)
 
 
@@ -143,6 +143,7 @@ def _variant_of_class(attention: type[nn.Module], code: bytes, origin: str) -> V
     value = f"{attention.__name__}.{digest}"
     known = OWN_MODULES.get(value)
     if known is not None and known.attention is attention:
+        known.kept.clear()  # what it uses may have changed
         return Variant(f"QKV {ModuleOption.name}={value}")
 
     def layers_at(sizes: Sizes) -> ModuleLayers:
@@ -352,31 +353,18 @@ def _enclosed_by(attention: type) -> str:
     return "".join(repr(value) for value in values if isinstance(value, _PLAIN))
 
 
-def _code_of(thing: Any, seen: set[str]) -> str:
-    """Return the code of a class or function of a notebook, with that of what it uses there."""
-    name = f"{thing.__module__}.{thing.__qualname__}"
-    if name in seen:
-        return ""
-    seen.add(name)
-    texts, functions = [name], [thing]
-    if isinstance(thing, type):
-        bare = {
-            key: getattr(value, "fget", None) or getattr(value, "__func__", value)
-            for key, value in vars(thing).items()
-        }  # without property, static or class method
-        own = {key: inspect.unwrap(value) for key, value in bare.items()}
-        functions = [value for value in own.values() if inspect.isfunction(value)]
-        texts += [f"{key}={v!r}" for key, v in own.items() if isinstance(v, _PLAIN)]
-        bases = [base for base in thing.__bases__ if base.__module__ == thing.__module__]
-        texts += [_code_of(base, seen) for base in bases]
-    for function in functions:
-        try:
-            texts.append(inspect.getsource(function))
-        except (OSError, TypeError):  # typed at a prompt that keeps no text
-            texts.append(function.__code__.co_code.hex() + repr(function.__code__.co_consts))
-        for used in function.__code__.co_names:
-            other = function.__globals__.get(used)
-            is_code = isinstance(other, type) or inspect.isfunction(other)
-            if is_code and other.__module__ == thing.__module__:
-                texts.append(_code_of(other, seen))
+def _code_of(attention: type) -> str:
+    """Return the code of a class of a notebook, with that of its base classes there."""
+    texts = []
+    for one in attention.__mro__:
+        for key, value in vars(one).items() if one.__module__ == attention.__module__ else ():
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            function = inspect.unwrap(function)
+            if isinstance(value, _PLAIN):
+                texts.append(f"{key}={value!r}")
+            elif inspect.isfunction(function):
+                try:
+                    texts.append(inspect.getsource(function))
+                except (OSError, TypeError):  # typed at a prompt that keeps no text
+                    texts.append(f"{function.__code__.co_code.hex()}{function.__code__.co_consts}")
     return "\n".join(texts)

@@ -107,9 +107,12 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
     The notes are Markdown.
     """
     book = read_book(text, task)
-    question = None if book.problems else ask(book, name, task)
-    problems = book.problems if question is None else question.problems
-    if question is None or problems:
+    problems = book.problems
+    try:
+        question = None if problems else ask(book, name, task)
+    except ValueError as error:
+        question, problems = None, [str(error)]
+    if question is None:
         lines, n_more = problems[:MOST_PROBLEMS], len(problems) - MOST_PROBLEMS
         if n_more > 0:
             lines.append(
