@@ -289,7 +289,8 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
         raise BadDocument(wrong)
     _note_encoding(guesses, encoding, choices)
     rows = cells.map(_text)
-    rows = rows.loc[(rows != "").any(axis=1), (rows != "").any(axis=0)]
+    filled = rows != ""
+    rows = rows.loc[filled.any(axis=1), filled.any(axis=0)]
     if not rows.size:
         raise BadDocument(tr("it has no rows"))
     if is_named:
@@ -684,7 +685,7 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
             if lines.line_num == 1 and text[:4].lower() == _NAMES_SEPARATOR:
                 continue
             # Markdown has a line of dashes below the heading.
-            if not any(cell.strip(":- " if separator == "|" else None) for cell in row):
+            if not "".join(row).strip(":- " if separator == "|" else None):
                 continue
             n_columns = len(next(iter(rows.values()), row))
             if len(row) > n_columns:
@@ -694,7 +695,7 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
             _check_size(len(rows), n_columns)
     except csv.Error as error:
         raise _wrong_line(lines.line_num, str(error)) from None
-    return pd.DataFrame.from_dict(rows, orient="index", dtype=object)
+    return pd.DataFrame([*rows.values()], [*rows], dtype=object)
 
 
 def _wrong_line(number: int, reason: str) -> BadDocument:
