@@ -1,5 +1,6 @@
 """Attention of one's own: modules written from the exported file, here and on a server."""
 
+import itertools
 import json
 import random
 import re
@@ -187,6 +188,8 @@ def test_a_broken_module_is_told_before_training():
                  attention=partial(attention, 32, 2, bias=False)),  # expects positions first
          "other examples of the batch, .* batch_first=True"),
         (changed(phase=phase), "phase holds complex numbers"),
+        (changed(lambda own, x: added(own, x) * next(own.calls), calls=itertools.count),
+         "other numbers for the same input"),
         (changed(later=lambda: (token for token in [])), "cannot pickle 'generator' object"),
     ):  # fmt: skip
         with pytest.raises(InvalidExperiment, match=rf"Changed in test_module\.py.*: .*{reason}"):

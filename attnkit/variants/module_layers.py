@@ -16,7 +16,7 @@ import random
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -434,9 +434,12 @@ class ModuleLayers(ModuleFacts):
         try:
             with drawing(seed):
                 module = self.attention(**arguments).eval()
-                # Some parameters are made at the first call; the trial says what is wrong with it.
-                with suppress(*RAISED), torch.no_grad():
-                    module(*self.arguments(layer))
+                try:  # some parameters are made at the first call
+                    with torch.no_grad():
+                        module(*self.arguments(layer))
+                except RAISED:  # the trial says what is wrong with all others
+                    if any(hasattr(one, "materialize") for one in module.parameters()):
+                        raise
                 return module
         except RAISED as error:
             reason = in_short(error, self.origin)

@@ -53,7 +53,27 @@ def custom_phone_book_area(lab: Lab) -> None:
                 ),
                 key=f"asked_seed_{seeds[0]}_{len(seeds)}",
             )
-        _answers(lab, job, task, text, name, seed)
+        asked = read_question(task, text, name)
+        if asked is None:
+            return
+        book, question, notes = asked
+        experiment = _experiment_of_models(lab, job)
+        if experiment is None:
+            st.info(
+                tr("Your settings are not trained yet: press **Train**, then the models answer.")
+            )
+            return
+        answers = lab.ask(job, question.tokens)
+        if isinstance(answers, str):
+            st.warning(plain(f"{answers}."))
+            return
+        layer = telling_layer(experiment.layer_specs)
+        table = answers_table(experiment, book, question, answers, seed, layer)
+        components.markup(table, key="custom_book_answers")
+        said = [_caption(experiment, answers.step, is_example=job is None)]
+        if question.right:
+            said.append(tr("Outlined: the right entry."))
+        st.caption(" ".join([*said, notes]).rstrip())
 
 
 def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:
@@ -121,33 +141,6 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
         st.error("  \n".join(map(plain, lines)), icon=":material/error:")
         return None
     return book, question, " ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes]))
-
-
-def _answers(
-    lab: Lab, job: Job | None, task: AnyPhonebook, text: str, name: str, seed: int | None
-) -> None:
-    asked = read_question(task, text, name)
-    if asked is None:
-        return
-    book, question, notes = asked
-    experiment = _experiment_of_models(lab, job)
-    if experiment is None:
-        st.info(tr("Your settings are not trained yet: press **Train**, then the models answer."))
-        return
-    answers = lab.ask(job, question.tokens)
-    if isinstance(answers, str):
-        st.warning(plain(f"{answers}."))
-        return
-    components.markup(
-        answers_table(
-            experiment, book, question, answers, seed, telling_layer(experiment.layer_specs)
-        ),
-        key="custom_book_answers",
-    )
-    said = [_caption(experiment, answers.step, is_example=job is None)]
-    if question.right:
-        said.append(tr("Outlined: the right entry."))
-    st.caption(" ".join([*said, notes]).rstrip())
 
 
 def _caption(experiment: Experiment, step: int, *, is_example: bool) -> str:
