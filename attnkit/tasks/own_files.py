@@ -688,10 +688,10 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
             if not "".join(row).strip(":- " if separator == "|" else None):
                 continue
             n_columns = len(next(iter(rows.values()), row))
-            if len(row) > n_columns:
+            if "".join(row[n_columns:]).strip():
                 reason = tr("{n} cells, allowed {most}", n=len(row), most=n_columns)
                 raise _wrong_line(lines.line_num, reason)
-            rows[lines.line_num - 1] = [*row, *[""] * (n_columns - len(row))]
+            rows[lines.line_num - 1] = [*row[:n_columns], *[""] * (n_columns - len(row))]
             _check_size(len(rows), n_columns)
     except csv.Error as error:
         raise _wrong_line(lines.line_num, str(error)) from None

@@ -223,10 +223,8 @@ class Table(OwnData):
         return cls(reading.data, **settings)
 
     @classmethod
-    @lru_cache(8)
     def text_form(cls, data: str) -> str:
-        check_present(data)
-        return table_text(data, cls.n_columns)
+        return _text_form(data, cls.n_columns)
 
     @classmethod
     def most_entries(cls, data: str) -> int:
@@ -370,6 +368,12 @@ class Table(OwnData):
 
     def answer_text(self, answer: int) -> str:
         return self.rows.words(self.n_columns - 1)[answer]
+
+
+@lru_cache(8)
+def _text_form(data: str, n_columns: int) -> str:
+    check_present(data)
+    return table_text(data, n_columns)
 
 
 def on_axis(name: str) -> str:
