@@ -287,6 +287,7 @@ class Table(OwnData):
             )
         if conflicts := rows.conflicts:
             question, answers = next(iter(conflicts.items()))
+            example = f"{' '.join(question)}: {', '.join(answers[:3])}"
             notes.append(
                 tr_n(
                     "{n:,} question has several answers ({example}): each example has one of "
@@ -294,7 +295,7 @@ class Table(OwnData):
                     "{n:,} questions have several answers (first {example}): each example has one "
                     "of them, drawn at random, and by heart no more than one can be right.",
                     len(conflicts),
-                    example=f"{' '.join(question)}: {', '.join(answers[:3])}",
+                    example=example,
                 )
             )
         return notes
