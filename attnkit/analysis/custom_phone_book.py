@@ -12,12 +12,12 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
 from attnkit.experiment.experiment import settings
-from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.language import mark, tr
 from attnkit.foundation.names import composed, without_controls
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
@@ -32,20 +32,15 @@ MOST_CHARACTERS = 20_000
 MOST_SHOWN = 24
 """Most characters of a name or number on a page."""
 
-FEWEST_ENTRIES = 2
-
-_LONGEST_NUMBER = 40
 _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
 _SEPARATORS = "\t;,:"
-_PUNCTUATION = "()./+-"
-_NUMBER = re.compile(r"[+(]{0,2}\d[\d\s()./+-]*")
-_NUMBER_START = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
+_NUMBER = re.compile(r"(?:^|(?<=[\s,;:]))[+(]{0,2}\d[\d\s()./+-]*$")
+_LONGEST_NUMBER = 60
 
 
-@dataclass(frozen=True)
-class BookEntry:
+class BookEntry(NamedTuple):
     """One line of a book: its number, and its name and phone number as typed."""
 
     line: int
@@ -68,8 +63,7 @@ class Book:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class BookQuery:
+class BookQuery(NamedTuple):
     """A book with a question, as token ids.
 
     Attributes:
@@ -77,7 +71,6 @@ class BookQuery:
         row: Index of the typed question among the questions.
         right: Indices of the right entries: none, one, or several that are equally near.
         classes: Class → phone number as typed.
-        problems: Sentences on why the question cannot be asked; then the other fields are empty.
         notes: Sentences on how the models read the question.
     """
 
@@ -85,13 +78,7 @@ class BookQuery:
     row: int
     right: list[int]
     classes: dict[int, str]
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @staticmethod
-    def refused(problem: str) -> BookQuery:
-        """Return a question that cannot be asked."""
-        return BookQuery(np.zeros((0, 0), np.int64), 0, [], {}, [problem])
+    notes: list[str]
 
 
 def is_phone_book(task: Task) -> TypeGuard[Phonebook | FuzzyPhonebook]:
@@ -130,15 +117,12 @@ def read_book(text: str, task: Task) -> Book:
         return Book(problems=[problem])
     notes, problems, entries = list[str](), list[str](), list[BookEntry]()
     first_with_name: dict[str, BookEntry] = {}
-    n_cleaned = 0
     normalised = composed(text).replace("\r\n", "\n").replace("\r", "\n")
-    for line, raw in enumerate(normalised.split("\n"), 1):
-        clean = without_controls(raw)
-        n_cleaned += clean != raw
-        if not clean.strip():
+    for line, raw in enumerate(map(without_controls, normalised.split("\n")), 1):
+        if not raw.strip():
             continue
-        name, number = _split_line(clean)
-        if problem := _problem_of_line(name, number, clean, task):
+        name, number = _split_line(raw)
+        if problem := _problem_of_line(name, number, raw, task):
             problems.append(tr("Line {line}: {problem}", line=line, problem=problem))
             continue
         entry = BookEntry(line, name, number)
@@ -147,14 +131,6 @@ def read_book(text: str, task: Task) -> Book:
             notes.append(_duplicate_note(entry, first, task))
             continue
         entries.append(entry)
-    if n_cleaned:
-        notes.append(
-            tr_n(
-                "Invisible control characters were removed from {n:,} line.",
-                "Invisible control characters were removed from {n:,} lines.",
-                n_cleaned,
-            )
-        )
     problems += _problems_of_book(entries, task, bool(problems))
     return Book(entries, problems, notes)
 
@@ -178,28 +154,18 @@ def same_number(number: str) -> str:
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    """Return name and number: the text after the last separator, else the digits at the end."""
     line = _trimmed(line)
-    cut = 1 + max(line.rfind(separator) for separator in _SEPARATORS)
-    if not (cut and _NUMBER.fullmatch(line[cut:].strip())):
-        cut = len(line)  # scan backwards: a search would try every digit of the line
-        while cut and (
-            line[cut - 1].isdecimal() or line[cut - 1].isspace() or line[cut - 1] in _PUNCTUATION
-        ):
-            cut -= 1
-        start = _NUMBER_START.search(line, cut)
-        cut = len(line) if start is None else start.start()
+    number = _NUMBER.search(line, len(line) - _LONGEST_NUMBER)
+    cut = len(line) if number is None else number.start()
     return _trimmed(line[:cut]), line[cut:].strip()
 
 
 def _trimmed(text: str) -> str:
-    """Remove spaces on both sides and separators at the end."""
     return text.strip().rstrip(_SEPARATORS + " ").strip()
 
 
 def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
-    """Return what is wrong with one line; empty if nothing is."""
-    line, name_shown = shortened(line.strip()), shortened(name)
+    line = shortened(line.strip())
     if not name:
         return tr(
             "got “{line}”, which has no name; allowed is a name, then a number, such as “Ada 31”.",
@@ -211,24 +177,15 @@ def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
             "31”.",
             line=line,
         )
-    if len(number) > _LONGEST_NUMBER:
-        return tr(
-            "got a number of {n} characters, allowed at most {most}.",
-            n=len(number),
-            most=_LONGEST_NUMBER,
-        )
-    if same_name(name, task):
-        return ""
-    if isinstance(task, FuzzyPhonebook):
+    if not same_name(name, task):
         return tr(
             "got the name “{name}”, allowed a name with letters or digits, of any alphabet.",
-            name=name_shown,
+            name=shortened(name),
         )
-    return tr("got the name “{name}”, allowed a name.", name=name_shown)
+    return ""
 
 
 def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
-    """Return the note on an entry with the same name as the first such entry."""
     name, first_name = shortened(entry.name), shortened(first.name)
     if isinstance(task, FuzzyPhonebook) and name.casefold() != first_name.casefold():
         return tr(
@@ -250,7 +207,6 @@ def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
 
 
 def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) -> list[str]:
-    """Return what is wrong with the valid lines together."""
     most, problems = most_entries(task), []
     if len(entries) > most:
         problems.append(
@@ -262,20 +218,18 @@ def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) ->
                 line=entries[most].line,
             )
         )
-    if not entries and not has_others:
-        problems.append(
-            tr(
-                "The book: got no entries, allowed at least {fewest}: lines of a name, then a "
-                "number, such as “Ada 31”.",
-                fewest=FEWEST_ENTRIES,
-            )
-        )
-    elif len(entries) < FEWEST_ENTRIES and not has_others:
+    if len(entries) < 2 and not has_others:
         problems.append(
             tr(
                 "The book: got 1 entry, allowed at least {fewest}: lines of a name, then a number, "
                 "such as “Ada 31”.",
-                fewest=FEWEST_ENTRIES,
+                fewest=2,
+            )
+            if entries
+            else tr(
+                "The book: got no entries, allowed at least {fewest}: lines of a name, then a "
+                "number, such as “Ada 31”.",
+                fewest=2,
             )
         )
     n_numbers = len({same_number(entry.number) for entry in entries})
@@ -306,25 +260,26 @@ def ask(book: Book, name: str, task: Task) -> BookQuery:
 
     There is one question for the name of every entry; the typed name replaces the nearest of them.
     The other names are not misspelled here; in training, the fuzzy phone book misspells all.
+
+    Raises:
+        ValueError: If it cannot be asked; the message is a sentence.
     """
     name = without_controls(composed(name)).strip()
     key = same_name(name, task)
-    if not key and isinstance(task, FuzzyPhonebook):
-        return BookQuery.refused(
-            tr(
+    if not key:
+        problem = tr("The question: got “{name}”, allowed a name.", name=shortened(name))
+        if isinstance(task, FuzzyPhonebook):
+            problem = tr(
                 "The question: got “{name}”, allowed a name with letters or digits, of any "
                 "alphabet.",
                 name=shortened(name),
             )
-        )
-    if not key:
-        problem = tr("The question: got “{name}”, allowed a name.", name=shortened(name))
-        return BookQuery.refused(problem)
+        raise ValueError(problem)
     numbers = [same_number(entry.number) for entry in book.entries]
     class_of = {number: i for i, number in enumerate(dict.fromkeys(numbers))}
     values = np.array([class_of[number] for number in numbers])
-    # Reversed, so that of numbers that count as the same the first spelling is shown.
-    classes = {class_of[same_number(one.number)]: one.number for one in reversed(book.entries)}
+    # Of numbers that count as the same the first spelling is shown.
+    classes = {i: book.entries[numbers.index(number)].number for number, i in class_of.items()}
     if isinstance(task, FuzzyPhonebook):
         return _ask_fuzzy(book, key, values, classes, task)
     assert isinstance(task, Phonebook)
@@ -342,7 +297,7 @@ def _ask_exact(
     row = right[0] if right else n - 1
     if not right:
         if n >= task.n_names:
-            return BookQuery.refused(
+            raise ValueError(
                 tr(
                     "The question: got “{name}”, allowed a name of the book: all {n} name ids are "
                     "in use (the setting Names).",
@@ -361,7 +316,7 @@ def _ask_exact(
     blank = np.full(n, task.n_names + task.n_values)
     entries = np.stack([np.arange(n), task.n_names + values], -1)
     tokens = np.concatenate([entries, np.stack([queried, blank], -1)])
-    return BookQuery(tokens, row, right, classes, [], notes)
+    return BookQuery(tokens, row, right, classes, notes)
 
 
 def _ask_fuzzy(
@@ -406,7 +361,7 @@ def _ask_fuzzy(
         for token, name in enumerate([*keys, *queried]):
             letters[token, position] = ids.setdefault(name[position], len(ids))
         if len(ids) > task.n_alphabet:
-            return BookQuery.refused(
+            raise ValueError(
                 tr(
                     "The names: got {n} different letters in place {place}, allowed at most {most} "
                     "(the setting Alphabet).",
@@ -419,9 +374,8 @@ def _ask_fuzzy(
     first_value = task.n_letters * task.n_alphabet
     last = np.concatenate([first_value + values, np.full(n, task.d_vocab - 1)])
     tokens = np.concatenate([letters, last[:, None]], 1)
-    return BookQuery(tokens, row, right, classes, [], notes)
+    return BookQuery(tokens, row, right, classes, notes)
 
 
 def _distance(name: str, other: str) -> int:
-    """Return the number of positions at which two names differ."""
     return sum(a != b for a, b in zip(name, other, strict=True))

@@ -25,13 +25,12 @@ from attnkit.command.arguments import (
 )
 from attnkit.command.process import INTERRUPTED, interrupts
 from attnkit.experiment.experiment import Experiment, from_params
-from attnkit.foundation.data_files import ENCODINGS, SEPARATORS
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import shown
 from attnkit.foundation.words import listed
 from attnkit.tasks import OWN_TASKS, TASKS, data_in_link
 from attnkit.tasks.own_data import own_notes
-from attnkit.tasks.own_files import Choices, read_file
+from attnkit.tasks.own_files import ENCODINGS, SEPARATORS, Choices, read_file
 from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 from attnkit.variants.module_layers import ModuleFailure

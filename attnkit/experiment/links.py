@@ -28,7 +28,7 @@ from attnkit.experiment.experiment import (
 from attnkit.foundation.language import mark, tr_n
 from attnkit.foundation.settings import InvalidExperiment, Problem, but
 from attnkit.foundation.spelling import nearest_name
-from attnkit.tasks import OWN_TASKS, TASKS, OwnData, hash_in_link, task_named
+from attnkit.tasks import OWN_TASKS, TASKS, OwnData, hash_in_link
 from attnkit.tasks.own_data import LONGEST_IN_LINK, is_hash
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.text import LONGEST
@@ -132,8 +132,7 @@ def with_data(fields: Mapping[str, Any], data: str) -> tuple[Experiment, list[Pr
     Raises:
         InvalidExperiment: If the data cannot be used.
     """
-    task = task_named(fields["task"])
-    assert issubclass(task, OwnData)
+    task = OWN_TASKS[fields["task"]]
     data = task.text_form(data)
     kept = {"task": task.name, "data": data}
     readable, problems = _readable_fields({n: v for n, v in fields.items() if n not in kept})

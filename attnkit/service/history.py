@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.experiment.experiment import Experiment, from_text, settings
 from attnkit.foundation.settings import Setting, shown
 from attnkit.foundation.words import counted
-from attnkit.tasks import OWN_TASKS, TASKS, OwnData, is_task, task_named
+from attnkit.tasks import OWN_TASKS, TASKS, is_task, task_named
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -181,7 +181,7 @@ def changed_settings(text: str) -> str:
         if name not in _IN_NAME and (name not in described or value != described[name].default)
     ]
     own = OWN_TASKS.get(task)
-    if own is not None and issubclass(own, OwnData):
+    if own is not None:
         changed.insert(0, f"your own {own.size_in_words(values['data'])}")
     return ", ".join(changed)
 

@@ -16,10 +16,10 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.data_files import MOST_BYTES, MOST_ROWS
 from attnkit.foundation.language import mark
 from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem, has_separator
 from attnkit.tasks import OwnData, Table
+from attnkit.tasks.own_files import MOST_BYTES, MOST_ROWS
 from attnkit.training.memory import peak_megabytes
 
 _HOSTED: dict[str, Any] = {

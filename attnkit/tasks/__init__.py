@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
+from attnkit.tasks.language import Text
 from attnkit.tasks.own_data import (
     OWN_TASKS,
     OwnData,
@@ -19,7 +20,6 @@ from attnkit.tasks.own_data import (
     is_task,
     task_named,
 )
-from attnkit.tasks.own_text import Text
 from attnkit.tasks.table import Table
 
 __all__ = [

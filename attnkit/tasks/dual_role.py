@@ -11,8 +11,8 @@ from pydantic import model_validator
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
-from attnkit.tasks.book import AskingBook
 from attnkit.tasks.draws import choose
+from attnkit.tasks.phonebook import AskingBook
 
 if TYPE_CHECKING:
     import torch

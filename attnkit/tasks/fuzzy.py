@@ -13,8 +13,8 @@ from pydantic import model_validator
 from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import Examples, Label, register_task
-from attnkit.tasks.book import Book, entry_label
 from attnkit.tasks.draws import choose
+from attnkit.tasks.phonebook import Book, entry_label
 
 if TYPE_CHECKING:
     import torch

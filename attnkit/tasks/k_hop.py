@@ -10,8 +10,8 @@ from pydantic import model_validator
 from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
-from attnkit.tasks.book import Book
 from attnkit.tasks.draws import choose
+from attnkit.tasks.phonebook import Book
 
 if TYPE_CHECKING:
     import torch

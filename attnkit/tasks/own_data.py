@@ -17,34 +17,8 @@ from attnkit.foundation.language import mark
 from attnkit.foundation.settings import InvalidExperiment, Problem, dial
 from attnkit.tasks.base import TASKS, Task
 
-OWN_TASKS: dict[str, type[Task]] = {}
-"""Tasks on data of one's own by name."""
-
 LONGEST_IN_LINK = 6000
 """Largest number of characters of data in a link, as an address writes them."""
-
-_Own = TypeVar("_Own", bound=Task)
-
-
-def is_task(name: object) -> TypeGuard[str]:
-    """Return whether there is a task of this name, also on data of one's own."""
-    return isinstance(name, str) and (name in TASKS or name in OWN_TASKS)
-
-
-def task_named(name: str) -> type[Task]:
-    """Return the task of a name, also one on data of one's own.
-
-    Raises:
-        KeyError: If there is no such task.
-    """
-    return OWN_TASKS[name] if name in OWN_TASKS else TASKS[name]
-
-
-def register_own(task: type[_Own]) -> type[_Own]:
-    """Register a task on data of one's own."""
-    assert task.name not in TASKS
-    OWN_TASKS[task.name] = task
-    return task
 
 
 class OwnData(Task):
@@ -91,6 +65,33 @@ class OwnData(Task):
     @property
     def fingerprint(self) -> str:
         return hash_of_text(self.data)
+
+
+OWN_TASKS: dict[str, type[OwnData]] = {}
+"""Tasks on data of one's own by name."""
+
+_Own = TypeVar("_Own", bound=OwnData)
+
+
+def register_own(task: type[_Own]) -> type[_Own]:
+    """Register a task on data of one's own."""
+    assert task.name not in TASKS
+    OWN_TASKS[task.name] = task
+    return task
+
+
+def is_task(name: object) -> TypeGuard[str]:
+    """Return whether there is a task of this name, also on data of one's own."""
+    return isinstance(name, str) and (name in TASKS or name in OWN_TASKS)
+
+
+def task_named(name: str) -> type[Task]:
+    """Return the task of a name, also one on data of one's own.
+
+    Raises:
+        KeyError: If there is no such task.
+    """
+    return OWN_TASKS[name] if name in OWN_TASKS else TASKS[name]
 
 
 def own_notes(task: Task) -> list[str]:

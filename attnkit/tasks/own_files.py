@@ -1,19 +1,22 @@
 """Data of one's own from a file, a text or rows: how they are read, which is told before use.
 
-A file does not say which of its lines names the columns, which column is a key, or whether three
-columns are relations. `read_data` guesses it, tells each guess with the option that changes it, and
-refuses what no guess can be right about. `table_text` brings the rows of any table into the text
-form in which an experiment has them: a line per row, and a tab between two cells.
+A file does not say in which encoding its characters are, which of its lines names the columns,
+which column is a key, or whether three columns are relations. `read_data` guesses it, tells each
+guess with the option that changes it, and refuses what no guess can be right about. `table_text`
+brings the rows of any table into the text form in which an experiment has them: a line per row, and
+a tab between two cells.
 """
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,26 +24,83 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnkit.foundation import documents
-from attnkit.foundation.data_files import (
-    ENCODINGS,
-    MOST_BYTES,
-    MOST_ROWS,
-    TEXT,
-    decoded,
-    ending_of,
-    is_key,
-    read_sheet,
-)
-from attnkit.foundation.documents import BadDocument
+from attnkit.foundation.documents import BadDocument, parse_json
+from attnkit.foundation.extras import install_hint
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.names import as_typed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.foundation.words import listed
 from attnkit.tasks.own_data import OWN_TASKS, OwnData, wrong_data
-from attnkit.tasks.own_text import Text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_BYTES = 2_000_000
+"""Largest size of a file with data, and of the texts in it."""
+
+MOST_ROWS = 20_000
+"""Largest number of rows of a table."""
+
+MOST_COLUMNS = 100
+"""Largest number of columns of a table, from which two or three are taken."""
+
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx")
+"""Endings of files that hold a table."""
+
+TEXT = ".txt"
+"""Ending of files that hold a text."""
+
+DECODED = (".csv", ".tsv", TEXT)
+"""Endings of files whose characters have to be found out, and what separates cells in them."""
+
+SEPARATORS = {
+    "\t": mark("tab"),
+    ";": mark("semicolon"),
+    ",": mark("comma"),
+    "|": mark("vertical bar"),
+}
+"""Characters between cells, with names; of two that fit as well the first one counts."""
+
+ENCODINGS = {
+    "utf_8": "UTF-8",
+    "utf_16": "UTF-16",
+    "cp1252": "Windows-1252",
+    "cp1250": "Windows-1250",
+    "cp1251": "Windows-1251",
+    "cp1253": "Windows-1253",
+    "cp1254": "Windows-1254",
+    "cp1255": "Windows-1255",
+    "cp1256": "Windows-1256",
+    "cp932": "Shift JIS",
+    "gb18030": "GB 18030",
+    "cp949": "Korean",
+    "utf_16_le": "UTF-16 LE",
+    "utf_16_be": "UTF-16 BE",
+}
+"""Encodings of texts by Python's names, with those that are shown."""
+
+_MARKS = {
+    codecs.BOM_UTF8: "utf_8_sig",
+    codecs.BOM_UTF32_LE: "utf_32",
+    codecs.BOM_UTF16_LE: "utf_16",
+    codecs.BOM_UTF16_BE: "utf_16",
+}
+"""Byte order marks at the beginning of a text, and the encodings that they name."""
+
+_NAMES_SEPARATOR = "sep="
+"""Beginning of a line in which Excel names the separator of the table below it."""
+
+_TEXT_TASK = "text"
+"""Name of the task on a text."""
+
+_NO_TEXT = mark("it is no text in an encoding that is known here: save it in UTF-8")
+
+_LOOKED_AT = 100
+"""Number of lines, the first ones, that decide which character separates cells."""
+
+MOSTLY = 0.8
+"""Smallest share of these lines with as many separators as most if a pasted text is a table."""
+
 
 # Translators: headings of the columns of a table; a key is what is asked for, a value the answer.
 ROLES = {2: (mark("key"), mark("value")), 3: (mark("who"), mark("relation"), mark("whom"))}
@@ -56,14 +116,6 @@ HEADING_WORDS = frozenset(
 )
 """Words that name columns, in English, German and Spanish."""
 
-_N_EXAMPLES = 3
-"""Number of rows that a sentence quotes."""
-
-_MOST_NAMED = 20
-"""Largest number of columns that a message names."""
-
-_MOST_QUOTED = 5
-"""Largest number of cells of a wrong row that a message shows."""
 
 FEWEST_ROWS = 8
 """Smallest number of different rows of a table, so that one can be held out."""
@@ -133,7 +185,7 @@ class Reading:
             "Read as a table of {n:,} rows ({columns}), such as {examples}.",
             n=len(rows),
             columns=", ".join(f"{role}: {name}" for name, role in self.roles.items()),
-            examples="; ".join(row.replace("\t", " → ") for row in rows[:_N_EXAMPLES]),
+            examples="; ".join(row.replace("\t", " → ") for row in rows[:3]),
         )
 
 
@@ -146,7 +198,8 @@ class OpenTable:
     """A table with the names of its columns, before some of them are taken.
 
     Attributes:
-        cells: All rows, as texts; columns without any content are left out.
+        cells: All rows, as texts, by their numbers from 1 as the file counts them; rows and columns
+            without any content are left out.
         heading: Whether its first row names the columns; None if the file names them itself.
         separator: What separates its cells; empty if nothing does.
         guesses: See `Reading`.
@@ -190,16 +243,17 @@ def read_data(
         InvalidExperiment: If its data cannot be used.
     """
     guesses: dict[str, str] = {}
-    if (ending == TEXT and not choices.kind) or choices.kind == Text.name:
-        if choices.columns:
+    if (ending == TEXT and not choices.kind) or choices.kind == _TEXT_TASK:
+        if choices.columns or choices.separator or choices.heading is not None:
             raise BadDocument(tr("it is a text, which has no columns"))
         text, encoding = decoded(content, choices.encoding)
         _note_encoding(guesses, encoding, choices)
-        return Reading(Text.name, Text.text_form(text), guesses)
+        return Reading(_TEXT_TASK, OWN_TASKS[_TEXT_TASK].text_form(text), guesses)
     opened = opened or open_table(content, ending, choices)
     guesses |= opened.guesses
     taken = _chosen_columns(opened.cells, opened.separator, choices, guesses)
-    text = table_text(_rows_without_empty_cells(opened, list(taken), choices), len(taken))
+    rows = _without_empty_cells(opened.cells[list(taken)], leave_out=choices.leave_out_empty)
+    text = table_text([*rows.itertuples(index=False, name=None)], len(taken), rows.index)
     return Reading(kinds()[len(taken)].name, text, guesses, taken)
 
 
@@ -209,21 +263,44 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     Raises:
         BadDocument: If it is no table.
     """
-    sheet = read_sheet(content, ending, encoding=choices.encoding, separator=choices.separator)
-    guesses: dict[str, str] = {}
-    _note_encoding(guesses, sheet.encoding, choices)
-    rows = sheet.cells.map(_text)
-    rows = rows.loc[:, (rows != "").any(axis=0)]
+    encoding, separator, is_named, guesses = "", "", ending == ".parquet", dict[str, str]()
+    if ending == ".parquet":
+        cells = _parquet(content)
+    elif ending == ".xlsx":
+        cells = _workbook(content)
+    else:
+        text, encoding = decoded(content, choices.encoding)
+        if ending in (".json", ".jsonl"):
+            values = _json_values(text)
+            cells, is_named = _frame(values), isinstance(values[0], Mapping)
+        else:
+            tab = "\t" if ending == ".tsv" else ""
+            separator = choices.separator or tab or separator_in(text)[0]
+            cells = _separated(text, separator)
+    _check_size(*cells.shape)
+    cells.index += 1
+    unused = ["separator"] * (not separator) + ["encoding"] * (not encoding)
+    unused += ["heading"] * is_named
+    if given := [name for name in unused if getattr(choices, name) not in ("", None)]:
+        settings = listed(given, "or")
+        wrong = tr(
+            "a {ending} file takes no {settings}: leave it out", ending=ending, settings=settings
+        )
+        raise BadDocument(wrong)
+    _note_encoding(guesses, encoding, choices)
+    rows = cells.map(_text)
+    filled = rows != ""
+    rows = rows.loc[filled.any(axis=1), filled.any(axis=0)]
     if not rows.size:
         raise BadDocument(tr("it has no rows"))
-    if sheet.is_named:
+    if is_named:
         return OpenTable(_under(rows, [*rows.columns]), None, "", guesses)
     first = [str(cell) for cell in rows.iloc[0]]
     heading = choices.heading
     if heading is None:
         rest = rows.iloc[1:].map(str).to_numpy().tolist()
         heading = (
-            bool({*choices.columns} & {*first}) if choices.columns else seems_heading(first, rest)
+            bool({*choices.columns} & {*first}) if choices.columns else _seems_heading(first, rest)
         )
         quoted = _several(first)
         if not choices.columns and tuple(filter(None, map(str.lower, first))) not in ROLES.values():
@@ -234,14 +311,12 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
             )
     numbered = [tr("column {number}", number=i + 1) for i in range(len(first))]
     names = [name or numbered[i] for i, name in enumerate(first)] if heading else numbered
-    cells = rows.iloc[1:] if heading else rows
-    return OpenTable(_under(cells, names), heading, sheet.separator, guesses)
+    return OpenTable(_under(rows.iloc[int(heading) :], names), heading, separator, guesses)
 
 
 def kinds() -> dict[int, type[OwnData]]:
     """Return number of columns → the task on tables with so many."""
-    tasks = (task for task in OWN_TASKS.values() if issubclass(task, OwnData))
-    return {task.n_columns: task for task in tasks if task.n_columns}
+    return {task.n_columns: task for task in OWN_TASKS.values() if task.n_columns}
 
 
 def _note_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> None:
@@ -251,26 +326,26 @@ def _note_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> 
 
 
 def _under(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return cells under different names of their columns."""
     different = list[str]()
     for name in names:
         of_name = itertools.chain([name], (f"{name} ({i})" for i in itertools.count(2)))
         different.append(next(one for one in of_name if one not in different))
-    return cells.set_axis(different, axis=1).reset_index(drop=True)
+    return cells.set_axis(different, axis=1)
 
 
 def _text(cell: Any) -> Any:
     """Return a cell as a text without spaces around it, or empty if it is missing.
 
-    Lists and objects stay, and are refused if their column is taken.
+    What is no single value stays, and is refused if its column is taken.
     """
-    text = str(cell).strip()
-    if isinstance(cell, str | list | dict):
-        return text if isinstance(cell, str) else cell
-    return "" if text in _MISSING else text
+    if isinstance(cell, str):
+        return cell.strip()
+    if isinstance(cell, list | dict | bytes):
+        return cell
+    return "" if (text := str(cell)) in _MISSING else text
 
 
-def seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
+def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table seems to name the columns.
 
     It does if all of its cells are words that name columns; if a cell is no number and all others
@@ -287,7 +362,7 @@ def seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     columns = [[row[i] for row in rest] for i in range(len(first))]
     for name, column in zip(first, columns, strict=True):
         filled = [cell for cell in column if cell]
-        if filled and not is_number(name) and all(map(is_number, filled)):
+        if filled and not _is_number(name) and all(map(_is_number, filled)):
             return True
     if all(map(str.islower, first)):
         capitals = [sum(cell[:1].isupper() for cell in column) for column in columns]
@@ -301,8 +376,7 @@ def seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     return is_apart and min(n_rows.values()) > 1
 
 
-def is_number(cell: str) -> bool:
-    """Return whether a cell is a number, also with a decimal comma."""
+def _is_number(cell: str) -> bool:
     try:
         return math.isfinite(float(cell.replace(",", ".", 1)))
     except ValueError:
@@ -312,7 +386,6 @@ def is_number(cell: str) -> bool:
 def _chosen_columns(
     cells: pd.DataFrame, separator: str, choices: Choices, guesses: dict[str, str]
 ) -> tuple[str, ...]:
-    """Return the names of the columns that are taken, in the order of their roles."""
     names = list(cells.columns)
     if len(names) == 1:
         raise BadDocument(
@@ -324,12 +397,12 @@ def _chosen_columns(
         )
     wanted = next((n for n, task in kinds().items() if task.name == choices.kind), 0)
     if choices.columns:
-        unknown = [name for name in choices.columns if name not in names]
-        if unknown:
-            known = allowed_names(map(shown, names[:_MOST_NAMED]), unknown[0])
-            name = shown(unknown[0], quoted=True)
-            wrong = tr("it has no column {name}, allowed {allowed}", name=name, allowed=known)
-            raise BadDocument(wrong)
+        for name in choices.columns:
+            if name not in names:
+                known = allowed_names(map(shown, names[:20]), name)
+                got = shown(name, quoted=True)
+                wrong = tr("it has no column {name}, allowed {allowed}", name=got, allowed=known)
+                raise BadDocument(wrong)
         taken = choices.columns
     else:
         taken = tuple(names)
@@ -374,54 +447,54 @@ def _several(names: Sequence[str]) -> str:
 
 
 def _is_index(column: pd.Series) -> bool:
-    """Return whether a column counts rows from 0 or 1."""
     n, numbers = len(column), column.tolist()
     return n > 1 and numbers in ([*map(str, range(n))], [*map(str, range(1, n + 1))])
 
 
 def _is_relation(column: pd.Series) -> bool:
-    """Return whether the middle one of three columns can name relations."""
     filled = [cell for cell in column if cell]
     is_repeated = len({*filled}) <= max(1, len(filled) // 2)
-    return is_repeated and not all(map(is_number, filled))
+    return is_repeated and not all(map(_is_number, filled))
 
 
-def _rows_without_empty_cells(
-    opened: OpenTable, taken: list[str], choices: Choices
-) -> list[tuple[Any, ...]]:
-    """Return the rows without empty cells; leave the others out if that was chosen."""
-    table, first = opened.cells[taken], 2 if opened.heading else 1  # as a spreadsheet counts
+def _without_empty_cells(table: pd.DataFrame, *, leave_out: bool) -> pd.DataFrame:
     is_empty = (table == "").any(axis=1)
     n_empty = int(is_empty.sum())
-    if n_empty and not choices.leave_out_empty:
-        numbers = listed([f"{first + i:,}" for i in is_empty.to_numpy().nonzero()[0][:5]], "and")
+    if n_empty and not leave_out:
         got = tr_n(
             "{n:,} row with an empty cell (row {numbers})",
             "{n:,} rows with empty cells (first in rows {numbers})",
             n_empty,
-            numbers=numbers,
+            numbers=listed([f"{number:,}" for number in table.index[is_empty][:5]], "and"),
         )
         raise wrong_data(got, mark("a name in each cell: fill them, or leave these rows out"))
-    return list(table[~is_empty].itertuples(index=False, name=None))
+    return table[~is_empty]
 
 
-def table_text(rows: Any, n_columns: int) -> str:
+def table_text(rows: Any, n_columns: int, numbers: Iterable[int] = ()) -> str:
     """Return rows in their text form.
+
+    Args:
+        rows: The rows, see `rows_in`.
+        n_columns: Number of cells of each row.
+        numbers: Number of each row in its file, for messages. Empty: counted from 1.
 
     Raises:
         InvalidExperiment: If they cannot be used; the message names the first row that is wrong.
     """
     table, n_bytes = list[tuple[str, ...]](), 0
-    for number, row in enumerate(rows_in(rows), 1):
-        if number > MOST_ROWS:
+    for number, row in zip([*numbers] or itertools.count(1), rows_in(rows), strict=False):
+        if len(table) == MOST_ROWS:
             got = tr("{n:,} rows or more", n=number)
             raise wrong_data(got, mark("at most {most:,} rows", most=MOST_ROWS))
-        place = partial(_place, number, row)
+        if not row:
+            continue
         if len(row) != n_columns:
-            got = tr_n("{row} with {n:,} cell", "{row} with {n:,} cells", len(row), row=place())
+            place = _place(number, row)
+            got = tr_n("{row} with {n:,} cell", "{row} with {n:,} cells", len(row), row=place)
             kinds = mark("2 (key, value) or 3 (who, relation, whom), in every row as many")
             raise wrong_data(got, kinds)
-        cells = tuple(_cell(cell, place) for cell in row)
+        cells = tuple(_cell(cell, number, row) for cell in row)
         table.append(cells)
         n_bytes += sum(map(len, cells))
         if n_bytes > MOST_BYTES:
@@ -447,9 +520,9 @@ def table_text(rows: Any, n_columns: int) -> str:
 
 
 def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
-    """Return rows of any accepted form as sequences of cells."""
+    """Return rows of any accepted form as sequences of cells; blank lines of a text have none."""
     if isinstance(rows, str):
-        return (line.split("\t") for line in rows.split("\n") if line.strip())
+        return (line.split("\t") if line.strip() else [] for line in rows.split("\n"))
     if hasattr(rows, "itertuples"):  # a data frame, whose index may be its key
         frame = rows.reset_index(allow_duplicates=True) if is_key(rows.index) else rows
         return [*zip(*(frame.iloc[:, i].array for i in range(frame.shape[1])), strict=True)]
@@ -467,32 +540,250 @@ def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
 
 
 def _place(number: int, row: Sequence[Any]) -> str:
-    """Return the number of a row and its first cells."""
-    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in islice(row, _MOST_QUOTED))
+    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in islice(row, 5))
     return tr("row {number:,} ({cells})", number=number, cells=cells)
 
 
-def _cell(cell: Any, place: Callable[[], str]) -> str:
-    """Return a cell as a name.
-
-    Args:
-        cell: The cell.
-        place: Returns where it stands, for messages, such as "row 3 (France, )".
-    """
+def _cell(cell: Any, number: int, row: Sequence[Any]) -> str:
     if not isinstance(cell, str | int | float | np.number | np.bool_) or cell != cell:
+        row_text = _place(number, row)
         if isinstance(cell, float | np.floating) or str(cell) in _MISSING:
-            got = tr("{row} with an empty cell", row=place())
+            got = tr("{row} with an empty cell", row=row_text)
         else:
-            got = tr("{row} with {cell}", row=place(), cell=shown(cell))
+            got = tr("{row} with {cell}", row=row_text, cell=shown(cell))
         raise wrong_data(got, mark("a text or a number in each cell"))
-    if isinstance(cell, int) and cell.bit_length() > 64:
-        got = tr("{row} with a huge number", row=place())
-        raise wrong_data(got, mark("numbers of at most 64 bits"))
     text = str(cell)
     if len(text) > 2 * LONGEST_NAME or len(name := as_typed(text)) > LONGEST_NAME:
-        got = tr("{row} with a name of {n:,} characters", row=place(), n=len(text))
+        got = tr("{row} with a name of {n:,} characters", row=_place(number, row), n=len(text))
         raise wrong_data(got, mark("at most {most:,}", most=LONGEST_NAME))
     if not name:
-        got = tr("{row} with an empty cell", row=place())
+        got = tr("{row} with an empty cell", row=_place(number, row))
         raise wrong_data(got, mark("a name in each cell"))
     return name
+
+
+# From bytes to cells
+
+
+def ending_of(path: str | Path) -> str:
+    """Return the ending of a file's name, which says what the file holds.
+
+    Raises:
+        BadDocument: If it is neither one of `TABLES` nor `TEXT`.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in (*TABLES, TEXT):
+        raise BadDocument(
+            tr(
+                "its name ends with {ending}, allowed {allowed}",
+                ending=shown(ending, quoted=True),
+                allowed=listed([*TABLES, TEXT], "or"),
+            )
+        )
+    return ending
+
+
+def decoded(content: bytes, encoding: str = "") -> tuple[str, str]:
+    """Return the text of a file, and the name of its encoding.
+
+    Args:
+        content: Content of the file.
+        encoding: One of `ENCODINGS`. Empty: that of the byte order mark, UTF-8 if it fits, or the
+            likeliest other one.
+
+    Raises:
+        BadDocument: If no encoding fits, or if the text has a null character.
+    """
+    found = next((name for sign, name in _MARKS.items() if content.startswith(sign)), "")
+    if not (encoding := encoding or found):
+        is_utf_8 = b"\x00" not in content and content == content.decode(errors="ignore").encode()
+        encoding = "utf_8" if is_utf_8 else _likeliest(content)
+    try:
+        text = content.decode(encoding).removeprefix("\ufeff")
+    except LookupError:  # no encoding of this name
+        raise BadDocument(tr(_NO_TEXT)) from None
+    except UnicodeDecodeError as error:
+        wrong = tr(
+            "its byte {place:,} is not of a text in {encoding}",
+            place=error.start,
+            encoding=ENCODINGS.get(encoding, encoding),
+        )
+        raise BadDocument(wrong) from None
+    if "\x00" in text:
+        raise BadDocument(tr("it has a null character, so it is no text"))
+    return text, encoding.removesuffix("_sig")
+
+
+def _likeliest(content: bytes) -> str:
+    """Return the likeliest encoding: of those as clean, one whose letters are all letters."""
+    from charset_normalizer import from_bytes
+
+    names = list(ENCODINGS)
+    found = from_bytes(content, cp_isolation=names) or from_bytes(
+        content,
+        cp_isolation=names,
+        threshold=0.4,  # words among numbers look less like a language
+    )
+
+    def unlikeliness(match: Any) -> tuple[int, int, float, int]:
+        n_symbols = sum(ord(sign) > 127 and not sign.isalpha() for sign in str(match))
+        name = min(map(names.index, {*match.could_be_from_charset} & {*names}), default=len(names))
+        return int(10 * match.chaos), n_symbols, -round(match.coherence, 1), name
+
+    if best := min(found, key=unlikeliness, default=None):
+        return names[unlikeliness(best)[-1]]
+    raise BadDocument(tr(_NO_TEXT))
+
+
+def separator_in(text: str) -> tuple[str, float]:
+    """Return what separates cells, and the share of lines, 0 … 1, with equally many of it."""
+    first, _, rest = text.partition("\n")
+    if first[:4].lower() == _NAMES_SEPARATOR:
+        text, named = rest, first[4:].removesuffix("\r")
+        if len(named) == 1 and not named.isalnum() and named != '"':
+            return named, 1.0
+    lines = [line for line in _without_quoted(text).splitlines() if line.strip()][:_LOOKED_AT]
+
+    def regularity(separator: str) -> float:
+        counts = [line.count(separator) for line in lines]
+        usual = next(filter(None, counts), 0)
+        return counts.count(usual) / len(counts) if usual else 0.0
+
+    best = max(SEPARATORS, key=regularity)
+    return best, regularity(best)
+
+
+def _without_quoted(text: str) -> str:
+    """Return the beginning of a text without what stands in quotation marks."""
+    return "".join(text[: 2 * _LOOKED_AT * _LOOKED_AT].split('"')[::2])
+
+
+def ending_for(text: str) -> str:
+    """Return the ending of a file that would hold a pasted text: a table if it looks like one."""
+    first, last = text.strip()[:1], text.strip()[-1:]
+    if first and first + last in ("[]", "{}"):
+        return ".jsonl"
+    return ".csv" if separator_in(text)[1] >= MOSTLY else TEXT
+
+
+def _check_size(n_rows: int, n_columns: int) -> None:
+    if n_rows > MOST_ROWS:
+        raise BadDocument(tr("it has too many rows, allowed at most {most:,}", most=MOST_ROWS))
+    if n_columns > MOST_COLUMNS:
+        wrong = tr("it has too many columns, allowed at most {most:,}", most=MOST_COLUMNS)
+        raise BadDocument(wrong)
+
+
+def _separated(text: str, separator: str) -> pd.DataFrame:
+    """Return the cells of lines; a row that is shorter than the first one has empty cells."""
+    import pandas as pd
+
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows: dict[int, list[str]] = {}
+    try:
+        for row in lines:
+            if lines.line_num == 1 and text[:4].lower() == _NAMES_SEPARATOR:
+                continue
+            # Markdown has a line of dashes below the heading.
+            if not "".join(row).strip(":- " if separator == "|" else None):
+                continue
+            n_columns = len(next(iter(rows.values()), row))
+            if "".join(row[n_columns:]).strip():
+                reason = tr("{n} cells, allowed {most}", n=len(row), most=n_columns)
+                raise _wrong_line(lines.line_num, reason)
+            rows[lines.line_num - 1] = [*row[:n_columns], *[""] * (n_columns - len(row))]
+            _check_size(len(rows), n_columns)
+    except csv.Error as error:
+        raise _wrong_line(lines.line_num, str(error)) from None
+    return pd.DataFrame([*rows.values()], [*rows], dtype=object)
+
+
+def _wrong_line(number: int, reason: str) -> BadDocument:
+    return BadDocument(tr("its line {line:,}: {reason}", line=number, reason=reason))
+
+
+def _json_values(text: str) -> list[Any]:
+    """Return the rows of a JSON list or object, or of lines with one value each."""
+    try:
+        whole = parse_json(text)
+    except BadDocument:
+        if "\n" not in text.strip():
+            raise
+        whole = [_json_line(*line) for line in enumerate(text.split("\n"), 1) if line[1].strip()]
+    if isinstance(whole, Mapping):
+        is_row = not all(isinstance(value, str | int | float | None) for value in whole.values())
+        whole = [whole] if is_row or len(whole) < 4 else [[*item] for item in whole.items()]
+    kinds = {type(row) for row in whole} if isinstance(whole, list) else {type(whole)}
+    if kinds not in ({dict}, {list}):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds)) or tr("nothing")
+        wrong = tr("it holds {names}, allowed an object or a list in every row", names=names)
+        raise BadDocument(wrong)
+    return list(whole)
+
+
+def _json_line(number: int, line: str) -> Any:
+    try:
+        return parse_json(line)
+    except BadDocument as error:
+        raise _wrong_line(number, str(error)) from None
+
+
+def _frame(rows: Sequence[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    n_columns = max(map(len, rows))
+    _check_size(len(rows), n_columns)
+    if isinstance(rows[0], list):
+        rows = [[*row, *[None] * (n_columns - len(row))] for row in rows]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _workbook(content: bytes) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_excel(
+            io.BytesIO(content), header=None, dtype=object, nrows=MOST_ROWS + 1, na_filter=False
+        )
+    except ImportError:
+        need = tr("workbooks need {hint}; or save the sheet as CSV", hint=install_hint("excel"))
+        raise BadDocument(need) from None
+    except Exception as error:  # openpyxl raises errors of any kind for damaged files
+        raise _unreadable(tr("workbook"), error) from None
+
+
+def _unreadable(format: str, error: Exception) -> BadDocument:
+    reason = shown(str(error).split("\n")[0] or type(error).__name__, most=80)
+    return BadDocument(
+        tr("it is no {format} that can be read ({reason})", format=format, reason=reason)
+    )
+
+
+def _parquet(content: bytes) -> pd.DataFrame:
+    """Return the columns of a Parquet file; the index that pandas has written comes first."""
+    import pandas as pd
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(io.BytesIO(content))
+        _check_size(file.metadata.num_rows, file.metadata.num_columns)
+        cells = file.read(use_threads=False).to_pandas(integer_object_nulls=True)
+    except BadDocument:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(tr("Parquet file"), error) from None
+    if is_key(cells.index):
+        cells = cells.reset_index(
+            names=[name or "" for name in cells.index.names], allow_duplicates=True
+        )
+    # One by one, so that 0.1 in single precision stays 0.1.
+    columns = [[*cells.iloc[:, i].array] for i in range(cells.shape[1])]
+    columns = [[x.tolist() if isinstance(x, np.ndarray) else x for x in one] for one in columns]
+    named = pd.DataFrame(dict(enumerate(columns)), dtype=object)
+    return named.set_axis(cells.columns.astype(str), axis=1)
+
+
+def is_key(index: pd.Index) -> bool:
+    """Return whether the index of a data frame is data, and does not only number its rows."""
+    return index.name is not None or index.inferred_type != "integer"

@@ -5,18 +5,17 @@ A book follows the rows of the table from one name to the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import NOTHING, Examples, Label, Task
-from attnkit.tasks.book import chance_of_one_in
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
+from attnkit.tasks.phonebook import chance_of_one_in
 from attnkit.tasks.table import Table, on_axis, rows_of
 
 if TYPE_CHECKING:
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
 _TRIES = 32
 """Draws of somebody who is not in a book yet, before everybody is looked at."""
 
-_N_SAMPLED = 512
-"""Number of held-out books in which entries with equal symmetric scores are counted."""
-
 NOBODY = "–"
 
 
-@dataclass(frozen=True)
-class Direction:
+class Direction(NamedTuple):
     """How directed a table of relations is.
 
     Attributes:
@@ -183,7 +178,6 @@ class Relations(Table):
     def _asked(
         self, who: np.ndarray, walked: _Walked, counts: np.ndarray, generator: torch.Generator
     ) -> Examples:
-        """Return books in random order, with labels where the relation counts."""
         import torch
 
         n, first = len(_graph(self.data).names), self._first_ids
@@ -197,7 +191,12 @@ class Relations(Table):
         ]
         tokens = torch.stack([*ids, first[3] + values], -1)
         asked = torch.from_numpy(counts).gather(1, order)
-        target, back = (_placed(entries, order, place) for entries in (walked.target, walked.back))
+
+        def placed(entries: np.ndarray) -> Tensor:
+            of_place = torch.from_numpy(entries).gather(1, order)
+            return place.gather(1, of_place.clamp(min=0)).where(of_place >= 0, NOTHING)
+
+        target, back = placed(walked.target), placed(walked.back)
         labels = values.gather(1, target.clamp(min=0)).where(asked, NOTHING)
         reverse = None if self.plateau is None else back.where(asked, NOTHING)
         return Examples(tokens, labels, target.where(asked, NOTHING), reverse)
@@ -216,24 +215,8 @@ class Relations(Table):
         return super().answer_text(answer) if by_heart else Task.answer_text(self, answer)
 
 
-def _placed(entries: np.ndarray, order: Tensor, place: Tensor) -> Tensor:
-    """Return entries of a walk, by their places in the shuffled book; `NOTHING` stays."""
-    import torch
-
-    of_place = torch.from_numpy(entries).gather(1, order)
-    return place.gather(1, of_place.clamp(min=0)).where(of_place >= 0, NOTHING)
-
-
 class _Graph:
-    """A table of relations as numbers.
-
-    Attributes:
-        names: Different names of both columns.
-        relations: Different relations.
-        held_out: Held-out rows as single numbers, sorted.
-        trained: Books of the rows that are trained on.
-        whole: Books of all rows, held-out ones first.
-    """
+    """A table of relations as numbers, and the books of trained rows and of the whole table."""
 
     def __init__(self, data: str) -> None:
         rows = rows_of(data)
@@ -262,14 +245,9 @@ class _Graph:
 _graph = lru_cache(8)(_Graph)
 
 
-@dataclass(frozen=True, eq=False)
-class _Walked:
-    """Books before their entries are shuffled, (b, n) unless stated.
-
-    Attributes:
-        who: Who each entry is about; everybody once.
-        whom: To whom, or the number of names for nobody.
-        relation: Relation of all entries, (b,).
+class _Walked(NamedTuple):
+    """Books before their entries are shuffled: who each entry is about, everybody once, and whom it
+    names, or the number of names for nobody, both (b, n); and the relation of all entries, (b,).
     """
 
     who: np.ndarray
@@ -284,13 +262,12 @@ class _Walked:
 
     @property
     def _named_by(self) -> np.ndarray:
-        """Which other entries name the one that asks, (b, entry, other)."""
         named_by: np.ndarray = self.whom[:, None, :] == self.who[:, :, None]
         return named_by
 
     @property
-    def backs(self) -> np.ndarray:
-        """Which other entries name the one that asks, and are not its target, (b, n, n)."""
+    def _backs(self) -> np.ndarray:
+        """Which other entries name the one that asks, and are not its target, (b, entry, other)."""
         backs: np.ndarray = self._named_by & (self.whom[:, :, None] != self.who[:, None, :])
         return backs
 
@@ -305,13 +282,13 @@ class _Walked:
         siblings = self.whom[:, :, None] == self.whom[:, None, :]
         n_siblings = siblings.sum(2) - 1
         is_mutual = np.take_along_axis(self._named_by, self.target.clip(min=0)[:, :, None], 2)
-        n_alike: np.ndarray = np.where(is_mutual[:, :, 0], 0, self.backs.sum(2) + n_siblings)
+        n_alike: np.ndarray = np.where(is_mutual[:, :, 0], 0, self._backs.sum(2) + n_siblings)
         return n_alike
 
     @property
     def back(self) -> np.ndarray:
-        """First entry of `backs`, or `NOTHING`."""
-        return np.where(self.backs.any(2), self.backs.argmax(2), NOTHING)
+        """First entry that names the one that asks and is not its target, or `NOTHING`."""
+        return np.where(self._backs.any(2), self._backs.argmax(2), NOTHING)
 
     def named_in(self, who: np.ndarray) -> np.ndarray:
         """Return whom the entries name if they are about these; −1 for nobody in the book."""
@@ -320,13 +297,7 @@ class _Walked:
 
 
 class _Side:
-    """Rows that books are walked along.
-
-    Args:
-        rows: Rows (who, relation, whom) as numbers.
-        preferred: Rows that are taken first where they can be.
-        n: Number of names.
-    """
+    """Rows (who, relation, whom) that books are walked along, preferred ones first."""
 
     def __init__(self, rows: np.ndarray, preferred: np.ndarray, n: int) -> None:
         self._n = n
@@ -409,7 +380,6 @@ class _Side:
 def _lots_of(
     n_examples: int, n_entries: int, generator: torch.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the random numbers of a walk."""
     import torch
 
     lots = torch.rand(n_examples, n_entries, 2, generator=generator, dtype=torch.float64)
@@ -428,7 +398,7 @@ def _joined(rows: np.ndarray | tuple[np.ndarray, ...], n: int) -> np.ndarray:
 def _sampled(data: str, n_entries: int) -> np.ndarray:
     """Return `n_alike` of the held-out questions of many books; without torch, for pages."""
     graph, lots = _graph(data), np.random.default_rng(0).random
-    shape = (_N_SAMPLED, n_entries)
+    shape = (512, n_entries)
     walked = graph.whole.walk(lots((*shape, 2)), lots((*shape, _TRIES)))
     n_alike: np.ndarray = walked.n_alike[graph.asks_held_out(walked)]
     return n_alike

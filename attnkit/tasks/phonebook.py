@@ -1,4 +1,4 @@
-"""Phone book: look up the number of a name. Queries match keys by similarity alone."""
+"""Books of entries that are asked for, above all the phone book, where only similarity counts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,68 @@ import numpy as np
 
 from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial
-from attnkit.tasks.base import NAMES, Examples, Label, register_task
-from attnkit.tasks.book import Book, entry_label
+from attnkit.tasks.base import NAMES, Examples, Label, Task, register_task
 from attnkit.tasks.draws import choose
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+
+
+class Book(Task):
+    """Entries, then one question for each of them, in random order.
+
+    Chance is the answer of a random entry, if answers are drawn with replacement.
+    """
+
+    family: ClassVar[str] = "Questions people ask"
+
+    @property
+    def n_fields(self) -> int:
+        return 2
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return ("name", "number")
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.answers_from
+
+    @property
+    def chance(self) -> float:
+        return chance_of_one_in(self.answers_from, self.n_classes)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return tokens[:, : self.answers_from]
+
+
+class AskingBook(Task):
+    """Entries, each of which asks for the number of another one.
+
+    Chance is the number of a random other entry.
+    """
+
+    family: ClassVar[str] = "Questions people ask"
+    answers_from: ClassVar[int] = 0
+
+    @property
+    def chance(self) -> float:
+        return chance_of_one_in(self.n_ctx - 1, self.n_classes)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return tokens
+
+
+def chance_of_one_in(n_entries: int, n_classes: int) -> float:
+    """Return the probability that the answer of a random entry is right, if answers repeat."""
+    return 1 / n_entries + (1 - 1 / n_entries) / n_classes
+
+
+def entry_label(*fields: str) -> Label:
+    """Return the label of an entry, whose first field is its name, or of a question with a "?"."""
+    text = " ".join(fields)
+    return Label(text if "?" in fields else fields[0], text, text)
 
 
 @register_task

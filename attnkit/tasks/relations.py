@@ -9,8 +9,8 @@ import numpy as np
 from attnkit.foundation.language import mark
 from attnkit.foundation.settings import dial
 from attnkit.tasks.base import NAMES, Examples, Label, register_task
-from attnkit.tasks.book import AskingBook
 from attnkit.tasks.draws import choose
+from attnkit.tasks.phonebook import AskingBook
 
 if TYPE_CHECKING:
     import torch

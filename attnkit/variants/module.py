@@ -13,22 +13,14 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import astuple, replace
-from functools import partial
+from dataclasses import astuple, dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnkit.foundation.language import mark, tr
-from attnkit.variants.module_layers import (
-    RAISED,
-    ModuleFacts,
-    ModuleFailure,
-    ModuleLayers,
-    in_short,
-)
-from attnkit.variants.module_trial import try_layers
+from attnkit.variants.module_layers import ModuleFacts, ModuleLayers, in_short
 from attnkit.variants.options import Option, Parts, register_option
 from attnkit.variants.text import Variant
 from attnkit.variants.wiring import Sizes, Wiring, build_wiring
@@ -43,22 +35,14 @@ HOW_TO_GIVE = mark(
 )
 """What a text form may name, and why it cannot bring it along."""
 
-_DIGITS = 8
-"""Number of hexadecimal digits of the digest of a class's code."""
-
 _PLAIN = (int, float, str, bool, tuple, type(None))
 """Types of values that read the same in every process."""
-
-_MAIN = "__main__"
-"""Module of classes in a script, in a notebook or at a prompt."""
 
 _MOST_BYTES = 2**20
 """Largest size of a file of code."""
 
-_MOST_SIZES = 8
-"""Number of sizes at which the layers of a class are kept."""
 
-
+@dataclass(eq=False)
 class OwnModule:
     """A class that was given as attention.
 
@@ -67,21 +51,17 @@ class OwnModule:
         origin: File of the class, or "a notebook" for one that is in none.
         layers_at: Returns its layers at some sizes, or raises a ValueError.
         attention: The class, if this process has it and computes with it.
+        kept: Its layers, or why there are none, at the last few sizes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        origin: str,
-        layers_at: Callable[[Sizes], ModuleFacts],
-        attention: type[nn.Module] | None = None,
-    ) -> None:
-        self.name, self.origin, self.layers_at = name, origin, layers_at
-        self.attention = attention
-        self.kept: dict[tuple[Any, ...], ModuleFacts | ValueError] = {}
+    name: str
+    origin: str
+    layers_at: Callable[[Sizes], ModuleFacts]
+    attention: type[nn.Module] | None = None
+    kept: dict[tuple[Any, ...], ModuleFacts | ValueError] = field(default_factory=dict)
 
     def layers(self, sizes: Sizes) -> ModuleFacts:
-        """Return its layers at some sizes; those of the last few sizes are kept.
+        """Return its layers at some sizes.
 
         Raises:
             ValueError: If it cannot be made or does not compute what it should at these sizes.
@@ -93,27 +73,12 @@ class OwnModule:
                 kept = self.layers_at(sizes)
             except ValueError as error:
                 kept = error.with_traceback(None)
+            if len(self.kept) >= 8:
+                self.kept.clear()
             self.kept[key] = kept
-            while len(self.kept) > _MOST_SIZES:
-                self.kept.pop(next(iter([*self.kept])), None)
         if isinstance(kept, ValueError):
             raise type(kept)(*kept.args)
         return kept
-
-
-def _layers_at(attention: type[nn.Module], origin: str, sizes: Sizes) -> ModuleLayers:
-    """Return the layers of a class of this process after a trial."""
-    of_qkv = build_wiring(replace(sizes), Variant("QKV").sharing, (), [])
-    layers = ModuleLayers(attention, origin, of_qkv)
-    try:
-        layers.make()
-        try_layers(layers)
-    except (ModuleFailure, MemoryError):
-        raise
-    except RAISED as error:
-        reason = in_short(error, origin)
-        raise layers.error(mark("its forward fails ({reason})", reason=reason)) from None
-    return layers
 
 
 OWN_MODULES: dict[str, OwnModule] = {}
@@ -121,13 +86,7 @@ OWN_MODULES: dict[str, OwnModule] = {}
 
 
 def register_module(value: str, given: OwnModule) -> Variant:
-    """Let text forms name a class from now on, and return its variant.
-
-    The layers of earlier classes of its name and file are dropped.
-    """
-    for earlier in [*OWN_MODULES.values()]:
-        if (earlier.name, earlier.origin) == (given.name, given.origin):
-            earlier.kept.clear()
+    """Let text forms name a class from now on, and return its variant."""
     OWN_MODULES[value] = given
     return Variant(f"QKV {ModuleOption.name}={value}")
 
@@ -174,18 +133,25 @@ def variant(attention: type[nn.Module] | str) -> Variant:
             f"attention: got {attention!r}, allowed a subclass of torch.nn.Module{hint}"
         )
     file = _file_of(attention)
-    code = _code_of(attention, set()).encode() if file is None else file.read_bytes()
+    code = _code_of(attention).encode() if file is None else file.read_bytes()
     return _variant_of_class(attention, code, "a notebook" if file is None else file.name)
 
 
 def _variant_of_class(attention: type[nn.Module], code: bytes, origin: str) -> Variant:
     code += _enclosed_by(attention).encode()
-    digest = hashlib.blake2b(code, digest_size=_DIGITS // 2).hexdigest()
+    digest = hashlib.blake2b(code, digest_size=4).hexdigest()
     value = f"{attention.__name__}.{digest}"
     known = OWN_MODULES.get(value)
     if known is not None and known.attention is attention:
+        known.kept.clear()  # what it uses may have changed
         return Variant(f"QKV {ModuleOption.name}={value}")
-    layers_at = partial(_layers_at, attention, origin)
+
+    def layers_at(sizes: Sizes) -> ModuleLayers:
+        of_qkv = build_wiring(replace(sizes), Variant("QKV").sharing, (), [])
+        layers = ModuleLayers(attention, origin, of_qkv)
+        layers.make()
+        return layers
+
     return register_module(value, OwnModule(attention.__name__, origin, layers_at, attention))
 
 
@@ -195,24 +161,20 @@ def read_code(name: str) -> bytes:
     Raises:
         ValueError: If its name does not end in .py, if it is too large or if it cannot be read.
     """
+    file = repr(name)
     if not name.endswith(".py"):
-        wrong = tr("got {file}, allowed a file whose name ends in .py", file=repr(name))
-        raise ValueError(wrong)
+        raise ValueError(tr("got {file}, allowed a file whose name ends in .py", file=file))
     try:
-        with Path(name).expanduser().open("rb") as file:
-            code = file.read(_MOST_BYTES + 1)
+        with Path(name).expanduser().open("rb") as opened:
+            code = opened.read(_MOST_BYTES + 1)
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        wrong = tr("got {file}, but it cannot be read ({reason})", file=repr(name), reason=reason)
+        wrong = tr("got {file}, but it cannot be read ({reason})", file=file, reason=reason)
         raise ValueError(wrong) from None
     if len(code) > _MOST_BYTES:
-        raise ValueError(
-            tr(
-                "got {file}, allowed at most {most:,} bytes of code",
-                file=repr(name),
-                most=_MOST_BYTES,
-            )
-        )
+        most = _MOST_BYTES
+        wrong = tr("got {file}, allowed at most {most:,} bytes of code", file=file, most=most)
+        raise ValueError(wrong)
     return code
 
 
@@ -232,28 +194,24 @@ def classes_in(code: bytes, name: str) -> list[str]:
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        file, line = Path(name).name, getattr(error, "lineno", None)
+        file, line = Path(name).name, getattr(error, "lineno", 1)
         reason = getattr(error, "msg", None) or tr("it is not Python")
-        if line:
-            wrong = tr("{file}, line {line}: {reason}", file=file, line=line, reason=reason)
-        else:
-            wrong = tr("{file}: {reason}", file=file, reason=reason)
+        wrong = tr("{file}, line {line}: {reason}", file=file, line=line, reason=reason)
         raise ValueError(wrong) from None
     first: dict[str, str] = {}  # class → name of the first argument of its forward
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            bases = (base.id for base in node.bases if isinstance(base, ast.Name))
-            for argument in (*map(_first_argument, node.body), *map(first.get, bases)):
-                if argument is not None:
-                    first.setdefault(node.name, argument)
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            inherited = [first[base] for base in bases if base in first]
+            arguments = [
+                method.args.args
+                for method in node.body
+                if isinstance(method, ast.FunctionDef) and method.name == "forward"
+            ]
+            own = [one[1].arg if len(one) > 1 else "" for one in arguments]
+            if own or inherited:
+                first[node.name] = [*own, *inherited][0]
     return sorted(first, key=lambda one: first[one] != "x")
-
-
-def _first_argument(node: ast.stmt) -> str | None:
-    """Return the first argument of a method `forward` after self; None for other statements."""
-    if not isinstance(node, ast.FunctionDef) or node.name != "forward":
-        return None
-    return next((argument.arg for argument in node.args.args[1:]), "")
 
 
 def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
@@ -281,21 +239,13 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
             del sys.modules[module_name]
             if isinstance(error, KeyboardInterrupt):
                 raise
-            reason = in_short(error, path.name)
+            values = {"got": got, "file": name, "reason": in_short(error, path.name)}
+            failed = mark("got {got}, but {file} cannot be executed ({reason})", **values)
             if isinstance(error, ImportError):
                 failed = mark(
                     "got {got}, but {file} cannot be executed ({reason}); a file is loaded alone, "
                     "so what it imports must be installed",
-                    got=got,
-                    file=name,
-                    reason=reason,
-                )
-            else:
-                failed = mark(
-                    "got {got}, but {file} cannot be executed ({reason})",
-                    got=got,
-                    file=name,
-                    reason=reason,
+                    **values,
                 )
             raise ValueError(failed) from None
     found = getattr(module, wanted, None)
@@ -311,23 +261,19 @@ def variant_of_code(code: bytes, name: str, wanted: str) -> Variant:
     classes = [
         key
         for key, value in vars(module).items()
-        if isinstance(value, type)
+        if getattr(value, "__module__", None) == module_name
+        and isinstance(value, type)
         and issubclass(value, nn.Module)
-        and value.__module__ == module_name
     ]
+    wrong = mark(
+        "got {got}, allowed classes of {file}: none, because it has no subclass of torch.nn.Module",
+        got=got,
+        file=name,
+    )
     if classes:
+        known = ", ".join(classes)
         wrong = mark(
-            "got {got}, allowed classes of {file}: {classes}",
-            got=got,
-            file=name,
-            classes=", ".join(classes),
-        )
-    else:
-        wrong = mark(
-            "got {got}, allowed classes of {file}: none, because it has no subclass of "
-            "torch.nn.Module",
-            got=got,
-            file=name,
+            "got {got}, allowed classes of {file}: {classes}", got=got, file=name, classes=known
         )
     raise ValueError(wrong) from None
 
@@ -384,8 +330,7 @@ class ModuleOption(Option):
 def _file_of(attention: type) -> Path | None:
     """Return the file of a class; None for one that is in a notebook or at a prompt.
 
-    A script that was started as `python my.py` is the file of the classes that stand in it. Classes
-    that were defined at a prompt after it, or by `exec`, are in none.
+    A script is the file of the classes that stand in it, not of those that `exec` or a prompt made.
     """
     try:
         file = Path(inspect.getfile(attention))
@@ -393,7 +338,7 @@ def _file_of(attention: type) -> Path | None:
         return None
     if not file.is_file():
         return None
-    if attention.__module__ == _MAIN:
+    if attention.__module__ == "__main__":
         functions = [value for value in vars(attention).values() if inspect.isfunction(value)]
         if not functions or any(Path(f.__code__.co_filename) != file for f in functions):
             return None
@@ -408,34 +353,18 @@ def _enclosed_by(attention: type) -> str:
     return "".join(repr(value) for value in values if isinstance(value, _PLAIN))
 
 
-def _bare(value: Any) -> Any:
-    """Return the function of a static or class method or of a property, or the value itself."""
-    if isinstance(value, property):
-        return value.fget
-    return value.__func__ if isinstance(value, staticmethod | classmethod) else value
-
-
-def _code_of(thing: Any, seen: set[str]) -> str:
-    """Return the code of a class or function of a notebook, with that of what it uses there."""
-    name = f"{thing.__module__}.{thing.__qualname__}"
-    if name in seen:
-        return ""
-    seen.add(name)
-    texts, functions = [name], [thing]
-    if isinstance(thing, type):
-        own = {key: inspect.unwrap(_bare(value)) for key, value in vars(thing).items()}
-        functions = [value for value in own.values() if inspect.isfunction(value)]
-        texts += [f"{key}={v!r}" for key, v in own.items() if isinstance(v, _PLAIN)]
-        bases = [base for base in thing.__bases__ if base.__module__ == thing.__module__]
-        texts += [_code_of(base, seen) for base in bases]
-    for function in functions:
-        try:
-            texts.append(inspect.getsource(function))
-        except (OSError, TypeError):  # typed at a prompt that keeps no text
-            texts.append(function.__code__.co_code.hex() + repr(function.__code__.co_consts))
-        for used in function.__code__.co_names:
-            other = function.__globals__.get(used)
-            is_code = isinstance(other, type) or inspect.isfunction(other)
-            if is_code and other.__module__ == thing.__module__:
-                texts.append(_code_of(other, seen))
+def _code_of(attention: type) -> str:
+    """Return the code of a class of a notebook, with that of its base classes there."""
+    texts = []
+    for one in attention.__mro__:
+        for key, value in vars(one).items() if one.__module__ == attention.__module__ else ():
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            function = inspect.unwrap(function)
+            if isinstance(value, _PLAIN):
+                texts.append(f"{key}={value!r}")
+            elif inspect.isfunction(function):
+                try:
+                    texts.append(inspect.getsource(function))
+                except (OSError, TypeError):  # typed at a prompt that keeps no text
+                    texts.append(f"{function.__code__.co_code.hex()}{function.__code__.co_consts}")
     return "\n".join(texts)

@@ -1,8 +1,10 @@
-"""Layers of a PyTorch module of one's own at given sizes: facts, parameters and computation.
+"""Layers of a PyTorch module of one's own at given sizes: facts, computation and a first trial.
 
-Costs, pages and estimates read the facts. They travel as JSON from the process that has executed
-the module's code to a server, which never executes it and imports no torch: torch is imported
-inside functions only. Index letters as in `attnkit.model.reference`.
+Every layer computes a small batch before anything is trained, so that a module that is wrong is
+refused with a message. Costs, pages and estimates read the facts that the trial notes. They travel
+as JSON from the process that has executed the module's code to a server, which never executes it
+and imports no torch: torch is imported inside functions only. Index letters as in
+`attnkit.model.reference`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import math
 import random
 import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,12 +40,14 @@ _DRAWING = threading.Lock()
 N_EXAMPLES = 2
 """Number of examples, and of sets of parameters, of a trial."""
 
-_DRAWS = 3
-"""Number of seeds whose buffers are compared."""
+CACHE = "kv_cache_floats_per_token"
+"""Attribute of a module that says how many numbers a decoder keeps per token and layer."""
 
-_EXACT = 2**24
-"""Largest whole number of a drawn buffer, which travels as a single-precision number."""
+_ROUNDING = 1e-4
+"""Largest relative difference between numbers that should be equal."""
 
+_MASK = 1e4
+"""Size from which a score counts as masked; the input is of ordinary size."""
 
 CONSTRUCTOR_SIZES = (
     "d_model",
@@ -71,15 +75,8 @@ class ModuleFailure(ValueError):
     trained: Any = None
 
 
-@dataclass(frozen=True)
-class Output:
-    """Result of a layer of a module for a batch.
-
-    Attributes:
-        x: Residual stream after the layer, (s, b, i, m).
-        scores: Scores, (s, b, h, i, j); None if the module returns none.
-        pattern: Attention pattern, (s, b, h, i, j); None if the module returns none.
-    """
+class Output(NamedTuple):
+    """Residual stream after a layer, (s, b, i, m); scores and pattern, (s, b, h, i, j), or None."""
 
     x: Tensor
     scores: Tensor | None
@@ -144,49 +141,46 @@ class ModuleFacts:
     @property
     def missing(self) -> str:
         """Sentences on what its layers do not use or return, and what is therefore empty."""
-        unused = tr(
-            "{name} does not use {parameters}, which count as parameters all the same.",
-            name=self.name,
-            parameters=listed(self.unused),
-        )
-        return f"{unused} {self._not_returned}".strip() if self.unused else self._not_returned
-
-    @property
-    def _not_returned(self) -> str:
-        """Sentence on what its layers do not return, and what is therefore empty; "" if nothing."""
+        name, sentences = self.name, []
         has_scores = all(scores for scores, _ in self.returned)
         has_pattern = all(pattern for _, pattern in self.returned)
-        if self.masked and has_pattern:
-            return tr(
+        if self.unused:
+            unused = tr(
+                "{name} does not use {parameters}, which count as parameters all the same.",
+                name=name,
+                parameters=listed(self.unused),
+            )
+            sentences.append(unused)
+        if self.masked:
+            masked = tr(
                 "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
                 "forward return the scores from before the mask.",
-                name=self.name,
+                name=name,
             )
-        if self.masked:
-            return tr(
-                "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
-                "forward return the scores from before the mask and return its pattern.",
-                name=self.name,
+            sentences.append(masked)
+        if not (has_scores or has_pattern):
+            lacks_both = tr(
+                "{name} does not return its scores and pattern, so that the asymmetry and "
+                "attention maps and attention masses are empty: let forward return (x, scores, "
+                "pattern).",
+                name=name,
             )
-        if has_scores and has_pattern:
-            return ""
-        if has_pattern:
-            return tr(
+            sentences.append(lacks_both)
+        elif not has_scores:
+            lacks_scores = tr(
                 "{name} does not return its scores, so that the asymmetry is empty: let forward "
                 "return (x, scores, pattern).",
-                name=self.name,
+                name=name,
             )
-        if has_scores:
-            return tr(
+            sentences.append(lacks_scores)
+        elif not has_pattern:
+            lacks_pattern = tr(
                 "{name} does not return its pattern, so that attention maps and attention masses "
                 "are empty: let forward return (x, scores, pattern).",
-                name=self.name,
+                name=name,
             )
-        return tr(
-            "{name} does not return its scores and pattern, so that the asymmetry and attention "
-            "maps and attention masses are empty: let forward return (x, scores, pattern).",
-            name=self.name,
-        )
+            sentences.append(lacks_pattern)
+        return " ".join(sentences)
 
 
 @contextmanager
@@ -229,45 +223,52 @@ class ModuleLayers(ModuleFacts):
         super().__init__(attention.__name__, origin)
         self.attention, self.of_qkv, self.sizes = attention, of_qkv, of_qkv.sizes
         self._of_thread = threading.local()  # a call exchanges the parameters of its module
-        self._is_lazy = False
 
     def make(self) -> None:
-        """Make the modules of all layers, and note their parameters and drawn buffers.
+        """Make the modules of all layers, try them, and note the facts about them.
 
         Raises:
-            ModuleFailure: If they cannot be made or cannot be trained.
+            ModuleFailure: If they cannot be made or do not compute what they should.
         """
-        self._is_lazy = self._makes_parameters_later()
+        try:
+            self._make_modules()
+            for layer in range(self.sizes.n_layers):
+                _try(self, layer)
+            self.multiply_adds = _count_multiply_adds(self)
+            self.kv_cache = _count_cache(self)
+        except (ModuleFailure, MemoryError):
+            raise
+        except RAISED as error:
+            reason = in_short(error, self.origin)
+            raise self.error(mark("its forward fails ({reason})", reason=reason)) from None
+
+    def _make_modules(self) -> None:
         self.modules = [self._make(layer, seed=0) for layer in range(self.sizes.n_layers)]
         self.drawn = self._find_drawn()
+        known = dict[str, tuple[int, ...]]()
         for layer, module in enumerate(self.modules):
-            of_layer = {name: tuple(value.shape) for name, value in self._numbers(module).items()}
-            for earlier in self.shapes:
-                for name in earlier.keys() & of_layer.keys():
-                    if earlier[name] != of_layer[name]:
-                        raise self.error(
-                            mark(
-                                "{name} has shape {first} and, in layer {layer}, {other}, allowed "
-                                "one for all layers",
-                                name=name,
-                                first=str(earlier[name]),
-                                layer=layer + 1,
-                                other=str(of_layer[name]),
-                            )
+            numbers = self._numbers(module)
+            self.shapes.append({name: tuple(value.shape) for name, value in numbers.items()})
+            known = {**self.shapes[-1], **known}
+            for name, shape in self.shapes[-1].items():
+                if known[name] != shape:
+                    raise self.error(
+                        mark(
+                            "{name} has shape {first} and, in layer {layer}, {other}, allowed one "
+                            "for all layers",
+                            name=name,
+                            first=str(known[name]),
+                            layer=layer + 1,
+                            other=str(shape),
                         )
-            self.shapes.append(of_layer)
+                    )
         parameters = [item for module in self.modules for item in module.named_parameters()]
         if not parameters:
             raise self.error(mark("it has no parameters, allowed a module that can be trained"))
         self.fixed = sorted({name for name, value in parameters if not value.requires_grad})
 
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
-        """Return the numbers with which a layer's parameters start, as its constructor draws them.
-
-        Args:
-            seed: Seed of the run.
-            layer: Index of the layer.
-        """
+        """Return the numbers that the constructor of a layer draws for the seed of a run."""
         module = self._make(layer, seed=seed * self.sizes.n_layers + layer + 1)
         return {name: value.detach().float() for name, value in self._numbers(module).items()}
 
@@ -324,13 +325,9 @@ class ModuleLayers(ModuleFacts):
             if isinstance(error, MemoryError) or "memory" in str(error):
                 raise
             reason = in_short(error, self.origin)
-            if x.device.type == "cpu":
-                raise self.error(mark("its forward fails ({reason})", reason=reason)) from error
-            raise self.error(
-                mark(
-                    "its forward fails on {device} ({reason})", device=str(x.device), reason=reason
-                )
-            ) from error
+            device = str(x.device)
+            failed = mark("its forward fails on {device} ({reason})", device=device, reason=reason)
+            raise self.error(failed) from error
         has_scores, has_pattern = self.returned[layer]
         rest = list(parts[1:])
         scores = rest.pop(0) if has_scores else None
@@ -374,13 +371,9 @@ class ModuleLayers(ModuleFacts):
             method: Name of the method that does it, whose line the message names.
         """
         code = getattr(getattr(self.attention, method, None), "__code__", None)
-        in_file = code is not None and Path(code.co_filename).name == self.origin
-        values: dict[str, Any] = {
-            "name": self.name,
-            "file": self.origin,
-            "reason": what if isinstance(what, Message) else Message(what, {}),
-        }
-        if code is None or not in_file:
+        reason = what if isinstance(what, Message) else Message(what, {})
+        values: dict[str, Any] = {"name": self.name, "file": self.origin, "reason": reason}
+        if code is None or Path(code.co_filename).name != self.origin:
             return ModuleFailure(mark("{name} in {file}: {reason}", **values))
         line = code.co_firstlineno
         return ModuleFailure(mark("{name} in {file}, line {line}: {reason}", line=line, **values))
@@ -393,24 +386,7 @@ class ModuleLayers(ModuleFacts):
             copies[key] = copy.deepcopy(self.modules[layer]).to(device)
         return copies[key]
 
-    def _makes_parameters_later(self) -> bool:
-        """Return whether a module has its parameters only after a first call of its forward."""
-        module = self._make(0, seed=0)
-        before = {name for name, _ in module.named_parameters()}
-        is_lazy = any(hasattr(one, "materialize") for one in module.parameters())
-        with suppress(*RAISED), drawing():  # the trial says what is wrong with it
-            self._call(module, 0)
-        return is_lazy or before != {name for name, _ in module.named_parameters()}
-
-    def _call(self, module: nn.Module, layer: int) -> None:
-        """Compute a layer once, so that it makes what it makes at its first call."""
-        import torch
-
-        with torch.no_grad():
-            module(*self.arguments(layer))
-
     def _numbers(self, module: nn.Module) -> dict[str, Tensor]:
-        """Return the parameters and the drawn buffers of a module by name."""
         buffers = dict(module.named_buffers())
         drawn = {name: buffers[name] for name in self.drawn if name in buffers}
         numbers = {**dict(module.named_parameters()), **drawn}
@@ -422,32 +398,17 @@ class ModuleLayers(ModuleFacts):
 
     def _find_drawn(self) -> list[str]:
         """Return the names of the buffers that differ between seeds."""
-        import torch
-
-        drawn: dict[str, Tensor] = {}
+        drawn = set[str]()
         for layer, module in enumerate(self.modules):
-            first = dict(module.named_buffers())
-            for seed in range(1, _DRAWS) if first else ():
-                for name, other in self._make(layer, seed=seed).named_buffers():
-                    if name not in first or other.shape != first[name].shape:
-                        raise self.error(
-                            mark("its buffer {name} has another shape for every seed", name=name)
-                        )
-                    if not torch.equal(other, first[name]):
-                        drawn[name] = other
-        for name, value in drawn.items():
-            if not value.is_floating_point() and value.double().abs().max() > _EXACT:
-                raise self.error(
-                    mark(
-                        "its buffer {name} has numbers above {most:,}, the most allowed",
-                        name=name,
-                        most=_EXACT,
-                    )
-                )
-        return list(drawn)
+            buffers = dict(module.named_buffers())
+            for seed in (1, 2) if buffers else ():
+                others = dict(self._make(layer, seed=seed).named_buffers())
+                drawn |= {name for name, one in buffers.items() if not one.equal(others[name])}
+        return sorted(drawn)
 
     def _make(self, layer: int, *, seed: int) -> nn.Module:
-        """Return a new module of a layer, whose constructor draws from a seed."""
+        import torch
+
         sizes = self.sizes
         n_encoders = sizes.n_layers // 3
         offered = {
@@ -457,11 +418,7 @@ class ModuleLayers(ModuleFacts):
             or layer % 2 == (n_encoders + 1) % 2,
             **{name: getattr(sizes, name) for name in CONSTRUCTOR_SIZES},
         }
-        try:
-            parameters = inspect.signature(self.attention).parameters.values()
-        except (TypeError, ValueError) as error:
-            wrong = mark("its constructor cannot be read ({reason})", reason=str(error))
-            raise self.error(wrong) from None
+        parameters = inspect.signature(self.attention).parameters.values()
         named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         for parameter in named:
             if parameter.name not in offered and parameter.default is parameter.empty:
@@ -477,8 +434,12 @@ class ModuleLayers(ModuleFacts):
         try:
             with drawing(seed):
                 module = self.attention(**arguments).eval()
-                if self._is_lazy:
-                    self._call(module, layer)
+                try:  # some parameters are made at the first call
+                    with torch.no_grad():
+                        module(*self.arguments(layer))
+                except RAISED:  # the trial says what is wrong with all others
+                    if any(hasattr(one, "materialize") for one in module.parameters()):
+                        raise
                 return module
         except RAISED as error:
             reason = in_short(error, self.origin)
@@ -501,14 +462,266 @@ def _with_heads(map_of_heads: Tensor | None) -> Tensor | None:
 
 
 def in_short(error: BaseException, file: str) -> str:
-    """Return the type and the first line of an error, and the last line of a file that led to it.
-
-    Args:
-        error: The error.
-        file: Name of the file, without its folder.
-    """
+    """Return the type and first line of an error, and the last line of a file that led to it."""
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if Path(frame.filename).name == file]
     return mark("{error}, in line {line}", error=text, line=numbers[-1]) if numbers else text
+
+
+# The trial
+
+
+def _try(layers: ModuleLayers, layer: int) -> None:
+    """Compute a layer once, check what it returns, and see whether seeds can be a batch."""
+    import torch
+
+    module, arguments = layers.modules[layer], layers.arguments(layer)
+    inputs = arguments[: 2 if layers.sizes.two_sided else 1]
+    given = [one.clone() for one in inputs]
+    with drawing(), torch.enable_grad():
+        parts = parts_of(module(*arguments))
+        if not all(map(torch.equal, inputs, given)):
+            raise layers.error(
+                mark("its forward changes x in place, allowed a new tensor: x = x + z, not x += z"),
+                "forward",
+            )
+        repeated = parts_of(module(*arguments))
+    _check(layers, parts, inputs)
+    if not torch.equal(parts[0], repeated[0]):
+        raise layers.error(
+            mark("its forward gives other numbers for the same input, allowed one without chance"),
+            "forward",
+        )
+    _check_examples(layers, layer, arguments, parts[0])
+    if layers.sizes.causal and not layers.sizes.two_sided:
+        _check_causality(layers, layer, inputs[0], parts[0])
+    if any(p.requires_grad for p in module.parameters()):
+        _check_gradients(layers, layer, parts[0])
+    has_scores, has_pattern = parts[1] is not None, parts[2] is not None
+    if has_scores and not has_pattern and _is_pattern(parts[1]):  # others return (x, pattern)
+        has_scores, has_pattern = False, True
+    layers.returned.append((has_scores, has_pattern))
+    layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
+    layers.batched = layers.batched and _can_be_batched(layers, layer)
+
+
+def _is_pattern(scores: Tensor) -> bool:
+    sums_to_one = ((scores.sum(-1) - 1).abs() < _ROUNDING).all()
+    return scores.shape[-1] > 1 and bool((scores >= 0).all() and sums_to_one)
+
+
+def _check_gradients(layers: ModuleLayers, layer: int, output: Tensor) -> None:
+    """Raise the error of a module whose parameters have no finite gradient."""
+    import torch
+
+    module, reason = layers.modules[layer], ""
+    learning = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    _check_registered(layers, module, output)
+    grads: tuple[Tensor | None, ...] = (None,) * len(learning)
+    try:
+        if output.requires_grad:
+            of = list(learning.values())
+            grads = torch.autograd.grad(output.square().sum(), of, allow_unused=True)
+    except RuntimeError as error:
+        reason = in_short(error, layers.origin)
+        if "inplace" in str(error):
+            reason = mark(
+                "it is changed in place afterwards, allowed a new tensor: a = a * b, not a *= b"
+            )
+    found = {name: one for name, one in zip(learning, grads, strict=True) if one is not None}
+    for name, gradient in found.items():
+        if not gradient.isfinite().all():
+            reason = mark(
+                "the gradient of {name} has {number}, allowed finite numbers",
+                name=name,
+                number=str(gradient[~gradient.isfinite()][0].item()),
+            )
+    if reason:
+        raise layers.error(mark("its backward pass fails ({reason})", reason=reason), "forward")
+    if not found:
+        raise layers.error(mark("what it returns does not depend on its parameters"), "forward")
+    unused = learning.keys() - found.keys()
+    layers.unused = sorted(unused & {*layers.unused} if layer else unused)
+
+
+def _check_registered(layers: ModuleLayers, module: nn.Module, output: Tensor) -> None:
+    """Raise the error of a module that computes with a tensor that training would not change."""
+    known = {id(parameter) for parameter in module.parameters()}
+    nodes, seen = [output.grad_fn], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [earlier for earlier, _ in node.next_functions]
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            wrong = mark(
+                "a tensor of {shape} requires a gradient and is no parameter of it, so that it "
+                "would not be trained: keep modules in nn.ModuleList and tensors in nn.Parameter",
+                shape=_shape(leaf),
+            )
+            raise layers.error(wrong, "__init__")
+
+
+def _check_examples(
+    layers: ModuleLayers, layer: int, arguments: tuple[Tensor, ...], output: Tensor
+) -> None:
+    """Raise the error of a module whose output for an example changes with another example."""
+    others = [one.clone() for one in arguments]
+    for one in others[: 2 if layers.sizes.two_sided else 1]:  # but not the mask
+        one[1:] = one[1:].flip(1) + 1
+    if _difference(layers, layer, others, output)[0].max() > _ROUNDING:
+        wrong = mark(
+            "its output for one example changes with the other examples of the batch, allowed "
+            "x of shape (examples, positions, width): nn.MultiheadAttention needs batch_first=True"
+        )
+        raise layers.error(wrong, "forward")
+
+
+def _difference(
+    layers: ModuleLayers, layer: int, arguments: Sequence[Tensor], output: Tensor
+) -> Tensor:
+    """Return the difference of an output for other arguments, as a share of its largest number."""
+    import torch
+
+    with torch.no_grad():
+        other = parts_of(layers.modules[layer](*arguments))[0]
+    differences: Tensor = (output - other).abs() / output.abs().max().clamp_min(1.0)
+    return differences
+
+
+def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tensor, ...]) -> None:
+    """Raise the error of what a module returned for these inputs."""
+    import torch
+
+    (n_examples, n_queries, _), n_keys = inputs[0].shape, inputs[-1].shape[1]
+    x, wrong = parts[0], ""
+    if not isinstance(x, torch.Tensor) or x.shape != inputs[0].shape:
+        wrong = mark(
+            "its forward returns {got}, allowed the shape of x, {shape}",
+            got=_shape(x),
+            shape=str(tuple(inputs[0].shape)),
+        )
+    elif not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        wrong = mark("its forward returns {kind} numbers, allowed those of x", kind=kind)
+    elif not x.isfinite().all():
+        first = (~x.isfinite()).nonzero()[0].tolist()
+        wrong = mark(
+            "its forward returns {number} at {place} for x of ordinary size, allowed finite "
+            "numbers",
+            number=str(x[tuple(first)].item()),
+            place=str(first),
+        )
+    for name, part in {"scores": parts[1], "pattern": parts[2]}.items():
+        shape = tuple(part.shape) if isinstance(part, torch.Tensor) else ()
+        shape = (shape[0], 1, *shape[1:]) if len(shape) == 3 else shape
+        most = layers.sizes.n_heads
+        fits = len(shape) == 4 and 1 <= shape[1] <= most
+        if wrong or part is None:
+            continue
+        if not fits or (shape[0], *shape[2:]) != (n_examples, n_queries, n_keys):
+            wrong = mark(
+                "its {part} are {got}, allowed (b, h, i, j) = ({examples}, heads from 1 to "
+                "{most}, {queries}, {keys}) or None",
+                part=name,
+                got=_shape(part),
+                examples=n_examples,
+                most=most,
+                queries=n_queries,
+                keys=n_keys,
+            )
+        elif part.isnan().any():
+            wrong = mark("its {part} have nan for x of ordinary size, allowed numbers", part=name)
+    if wrong:
+        raise layers.error(wrong, "forward")
+
+
+def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor) -> None:
+    """Raise the error of a module whose output at a position changes with a later token."""
+    import torch
+
+    n = x.shape[1] // 2
+    changed = torch.cat([x[:, :n], x[:, n:].flip(0) + 1], 1)
+    differences = _difference(layers, layer, [changed], output)[:, :n].amax((0, 2))
+    if differences.numel() and differences.max() > _ROUNDING:
+        raise layers.error(
+            mark(
+                "its output at position {position} of {length} changes with the tokens after it, "
+                "allowed earlier tokens only, because the setting “causal” is on: add "
+                "torch.full((n, n), -torch.inf).triu(1) to the scores",
+                position=int(differences.argmax()) + 1,
+                length=x.shape[1],
+            ),
+            "forward",
+        )
+
+
+def _can_be_batched(layers: ModuleLayers, layer: int) -> bool:
+    """Return whether `torch.func.vmap` gives what one seed after the other gives."""
+    import torch
+
+    x, y, mask = layers.inputs(layer)
+    drawn = [layers.initial(seed, layer) for seed in range(N_EXAMPLES)]
+    weights = {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+    outputs = []
+    for batched in (False, True):
+        leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
+        try:
+            with torch.enable_grad():
+                out = layers.run(layer, leaves, x, y, mask, batched=batched).x
+                if leaves and out.requires_grad:
+                    of = list(leaves.values())
+                    torch.autograd.grad(out.square().sum(), of, allow_unused=True)
+        except Exception:
+            if batched:
+                return False
+            raise
+        outputs.append(out.detach())
+    largest = outputs[0].abs().max().clamp_min(1.0)
+    return bool((outputs[0] - outputs[1]).abs().max() <= _ROUNDING * largest)
+
+
+def _count_multiply_adds(layers: ModuleLayers) -> int:
+    """Return the multiply-adds of all layers for one token, the mean over all positions."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter, is_fast = FlopCounterMode(display=False), torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # what is fused is not counted
+    try:
+        with counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            for layer, module in enumerate(layers.modules):
+                module(*layers.arguments(layer))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(is_fast)
+    return int(counter.get_total_flops()) // (2 * N_EXAMPLES * layers.sizes.n_ctx)
+
+
+def _count_cache(layers: ModuleLayers) -> int | None:
+    first = layers.sizes.n_layers // 3 if layers.sizes.two_sided else 0
+    total = 0
+    for module in layers.modules[first:]:
+        number = getattr(module, CACHE, None)
+        if number is None:
+            return None
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            wrong = mark(
+                "{attribute}: got {number}, allowed a whole number from 0",
+                attribute=CACHE,
+                number=repr(number),
+            )
+            raise layers.error(wrong, "__init__")
+        total += number
+    return total
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return mark("an object of type {type}", type=type(value).__name__)
+    return mark("shape {shape}", shape=str(tuple(shape)))

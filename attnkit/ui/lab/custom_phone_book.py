@@ -53,7 +53,27 @@ def custom_phone_book_area(lab: Lab) -> None:
                 ),
                 key=f"asked_seed_{seeds[0]}_{len(seeds)}",
             )
-        _answers(lab, job, task, text, name, seed)
+        asked = read_question(task, text, name)
+        if asked is None:
+            return
+        book, question, notes = asked
+        experiment = _experiment_of_models(lab, job)
+        if experiment is None:
+            st.info(
+                tr("Your settings are not trained yet: press **Train**, then the models answer.")
+            )
+            return
+        answers = lab.ask(job, question.tokens)
+        if isinstance(answers, str):
+            st.warning(plain(f"{answers}."))
+            return
+        layer = telling_layer(experiment.layer_specs)
+        table = answers_table(experiment, book, question, answers, seed, layer)
+        components.markup(table, key="custom_book_answers")
+        said = [_caption(experiment, answers.step, is_example=job is None)]
+        if question.right:
+            said.append(tr("Outlined: the right entry."))
+        st.caption(" ".join([*said, notes]).rstrip())
 
 
 def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGenerator]:
@@ -107,9 +127,12 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
     The notes are Markdown.
     """
     book = read_book(text, task)
-    question = None if book.problems else ask(book, name, task)
-    problems = book.problems if question is None else question.problems
-    if question is None or problems:
+    problems = book.problems
+    try:
+        question = None if problems else ask(book, name, task)
+    except ValueError as error:
+        question, problems = None, [str(error)]
+    if question is None:
         lines, n_more = problems[:MOST_PROBLEMS], len(problems) - MOST_PROBLEMS
         if n_more > 0:
             lines.append(
@@ -120,36 +143,7 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
     return book, question, " ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes]))
 
 
-def _answers(
-    lab: Lab, job: Job | None, task: AnyPhonebook, text: str, name: str, seed: int | None
-) -> None:
-    """Draw the answers of the models to a book, or what is wrong with the book."""
-    asked = read_question(task, text, name)
-    if asked is None:
-        return
-    book, question, notes = asked
-    experiment = _experiment_of_models(lab, job)
-    if experiment is None:
-        st.info(tr("Your settings are not trained yet: press **Train**, then the models answer."))
-        return
-    answers = lab.ask(job, question.tokens)
-    if isinstance(answers, str):
-        st.warning(plain(f"{answers}."))
-        return
-    components.markup(
-        answers_table(
-            experiment, book, question, answers, seed, telling_layer(experiment.layer_specs)
-        ),
-        key="custom_book_answers",
-    )
-    said = [_caption(experiment, answers.step, is_example=job is None)]
-    if question.right:
-        said.append(tr("Outlined: the right entry."))
-    st.caption(" ".join([*said, notes]).rstrip())
-
-
 def _caption(experiment: Experiment, step: int, *, is_example: bool) -> str:
-    """Return what the colours of the table of answers show."""
     if experiment.n_heads > 1:
         if is_example:
             return tr(

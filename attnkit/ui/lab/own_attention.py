@@ -42,23 +42,9 @@ _START = f"""# Change the class Layer, which attnkit trains. The class Transform
 #     {", ".join(("layer", "has_mlp", *CONSTRUCTOR_SIZES))}
 """
 
-_LONGEST_PATH = 4096
-"""Characters of a path, at most."""
-
-_LOOK_SECONDS = 2.0
-"""Seconds between two looks at the files of the columns."""
-
-_MOST_FILES = 100
-"""Number of files that are offered, at most."""
-
 
 def own_attention(lab: Lab, *, is_full: bool) -> None:
-    """Draw the section of the form in which a class of a file is chosen and loaded.
-
-    Args:
-        lab: The visitor's Lab.
-        is_full: Whether no further column fits.
-    """
+    """Draw the section in which a class of a file is chosen and loaded, if a column fits."""
     if server_settings().hosted:
         return
     section = st.expander(
@@ -130,7 +116,7 @@ def _choose() -> tuple[str, str] | None:
     typed = st.text_input(
         tr("Or its path"),
         placeholder="/home/me/layers/mine.py",
-        max_chars=_LONGEST_PATH,
+        max_chars=4096,
         key=_PATH,
     )
     if not (file := str(typed).strip() or listed):
@@ -149,7 +135,6 @@ def _choose() -> tuple[str, str] | None:
 
 
 def _files() -> list[str]:
-    """Return the names of the Python files of this folder that may have a layer, newest first."""
     dated = []
     for path in Path.cwd().glob("*.py"):
         try:
@@ -158,33 +143,16 @@ def _files() -> list[str]:
                 dated.append((state.st_mtime_ns, path.name))
         except (OSError, ValueError):  # it cannot be read
             continue
-    return [name for _, name in sorted(dated, reverse=True)[:_MOST_FILES]]
+    return [name for _, name in sorted(dated, reverse=True)[:100]]
 
 
 @lru_cache(1000)
 def _has_forward(path: str, changed_ns: int, n_bytes: int) -> bool:
-    """Return whether a file has a method `forward`; it is read once in each of its states.
-
-    Args:
-        path: Path of the file.
-        changed_ns: Time of its last change.
-        n_bytes: Its size.
-
-    Raises:
-        ValueError: If it cannot be read.
-    """
+    """Return whether a file has a method `forward`; it is read once in each of its states."""
     return b"def forward" in read_code(path)
 
 
 def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> None:
-    """Load a class, and draw the page anew with its column unless it fails.
-
-    Args:
-        lab: The visitor's Lab.
-        file: Path of the file.
-        wanted: Name of the class.
-        replaced: Variant whose column it takes; None if it gets one of its own.
-    """
     with st.spinner(tr("Loading {name} …", name=plain(wanted))):
         try:
             variant = training_service().load_module(file, wanted)
@@ -202,7 +170,6 @@ def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> 
 
 
 def _show_failure(file: str, wanted: str, note: str = "") -> None:
-    """Draw the reason why a class could not be loaded, if it is the one that failed last."""
     failed = st.session_state.get(_FAILED)
     if failed is not None and failed[:2] == (file, wanted):
         st.error(plain(f"{failed[2]} {note}".rstrip()), icon=":material/error:")
@@ -225,7 +192,7 @@ def changed_files(lab: Lab) -> None:
     """Draw a note, with a button, for every column whose file has changed since it was loaded."""
     own = [Variant(name) for name in lab.chosen if "module" in Variant(name).given]
     if own and not server_settings().hosted:
-        fragment(_changed_files, run_every=_LOOK_SECONDS)(lab, own)
+        fragment(_changed_files, run_every=2.0)(lab, own)
 
 
 def _changed_files(lab: Lab, own: list[Variant]) -> None:

@@ -6,8 +6,6 @@ visitor's session until they are used, so that nothing that was typed is lost.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,31 +15,30 @@ import streamlit as st
 
 from attnkit.analysis.direction import expectation, outcome
 from attnkit.experiment import Experiment
-from attnkit.foundation.data_files import (
-    DECODED,
-    ENCODINGS,
-    SEPARATORS,
-    TABLES,
-    TEXT,
-    ending_for,
-    ending_of,
-)
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
+from attnkit.tasks.language import FEWEST_CHARACTERS, Text
 from attnkit.tasks.own_data import own_notes, wrong_data
 from attnkit.tasks.own_files import (
+    DECODED,
+    ENCODINGS,
+    FEWEST_ROWS,
     ROLES,
+    SEPARATORS,
+    TABLES,
+    TEXT,
     Choices,
     ColumnsUnclear,
     OpenTable,
     Reading,
+    ending_for,
+    ending_of,
     open_table,
     read_data,
 )
-from attnkit.tasks.own_text import FEWEST_CHARACTERS, Text
 from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_change import use_data
@@ -83,15 +80,6 @@ KINDS = {
 }
 """What data can be, with labels: the names of the tasks on them."""
 
-_EMPTY_ROWS = 8
-"""Number of rows of an empty table, the fewest that can be learnt."""
-
-_BROUGHT = ("way", "text", "choices")
-"""Fields of a draft that an example replaces."""
-
-_MOST_CELLS = 20
-"""Largest number of cells of a row in the table."""
-
 
 @dataclass
 class Draft:
@@ -104,10 +92,9 @@ class Draft:
         choices: How they are to be read.
         base: Table that the editor began with, and how often it has begun.
         is_open: Whether the visitor is asked for data.
-        is_requested: Whether they are to be used; see `use_requested_data`.
+        requested: The draft that is to be used, this one or that of an example; see
+            `use_requested_data`.
         problem: Reason why they were not used; shown once.
-        replaced: What the visitor had brought before an example replaced it, as values by name;
-            empty if nothing was lost.
     """
 
     way: str = PASTE
@@ -116,26 +103,8 @@ class Draft:
     choices: Choices = field(default_factory=Choices)
     base: tuple[pd.DataFrame | None, int] = (None, 0)
     is_open: bool = False
-    is_requested: bool = False
+    requested: Draft | None = None
     problem: str = ""
-    replaced: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_example(self) -> bool:
-        """Whether the data are those of an example, and not the visitor's own."""
-        return self.way != UPLOAD and self.text in EXAMPLES.values()
-
-    def take_example(self, text: str) -> None:
-        """Replace the text by that of an example; what the visitor has brought can be restored."""
-        if self.source[1].strip() and not self.is_example:
-            self.replaced = {name: getattr(self, name) for name in _BROUGHT}
-        self.way, self.text, self.choices = PASTE, text, Choices()
-
-    def restore(self) -> None:
-        """Bring back what an example has replaced, and ask for data with it."""
-        for name, value in self.replaced.items():
-            setattr(self, name, value)
-        self.replaced, self.base, self.is_open = {}, (None, self.base[1] + 1), True
 
     @property
     def source(self) -> tuple[str, bytes]:
@@ -187,21 +156,20 @@ def draft_of_session() -> Draft:
 def table_of(draft: Draft) -> pd.DataFrame:
     """Return the table that the editor begins with: what was pasted, if it is a table."""
     opened = draft.opened()
-    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :_MOST_CELLS]
+    cells = pd.DataFrame() if opened is None else opened.cells.iloc[:, :20]
     rows = cells.to_numpy().tolist()
     n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
     heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
-    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * _EMPTY_ROWS]
+    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * FEWEST_ROWS]
     return pd.DataFrame(filled, columns=list(heading), dtype="string")
 
 
 def text_of_table(table: pd.DataFrame) -> str:
     """Return a table as text, with tabs between its cells and without empty rows."""
-    rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in table.to_numpy()]
-    lines = [[" ".join(cell.split()) for cell in row] for row in rows if any(row)]
-    written = io.StringIO()
-    csv.writer(written, delimiter="\t", lineterminator="\n").writerows(lines)
-    return written.getvalue()
+    cells = table.fillna("").map(lambda cell: " ".join(str(cell).split()))
+    filled = cells[(cells != "").any(axis=1)]
+    text: str = filled.to_csv(sep="\t", header=False, index=False, lineterminator="\n")
+    return text
 
 
 def in_words(error: BadDocument | InvalidExperiment) -> str:
@@ -214,24 +182,6 @@ def in_words(error: BadDocument | InvalidExperiment) -> str:
     labels |= {"data": mark("Your data")}
     return " ".join(problem.on_screen(labels) for problem in error.problems)
 
-
-LEARN = {
-    "in_context": (
-        mark("In context"),
-        mark(
-            "The answers stand in each example, with names mixed anew: shows what queries "
-            "and keys can match."
-        ),
-    ),
-    "by_heart": (
-        mark("By heart"),
-        mark(
-            "Each example is only a question about any row: shows how many rows the weights "
-            "can hold."
-        ),
-    ),
-}
-"""Each way to learn a table: its name, and what it can show."""
 
 _PRIVATE = mark(
     "Your data are in this session only: they are neither stored nor logged, nobody else sees "
@@ -250,18 +200,16 @@ def use_requested_data(lab: Lab) -> None:
     If they are refused, the visitor is asked again, with the reason.
     """
     draft = draft_of_session()
-    if not draft.is_requested:
+    requested, draft.requested = draft.requested, None
+    if requested is None:
         return
-    draft.is_requested = False
     try:
-        reading = draft.read()
+        reading = requested.read()
         use_data(lab, reading.task, reading.data)
     except (BadDocument, InvalidExperiment) as error:
         draft.problem = in_words(error)
     else:
         draft.is_open = False
-        if not draft.is_example:
-            draft.replaced = {}
 
 
 def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
@@ -291,7 +239,6 @@ def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
 
 
 def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None) -> None:
-    """Draw what is known of the data before and after training, and how they are learnt."""
     if isinstance(task, Table):
         title = tr("Your own table of {n:,} rows", n=task.data.count("\n") + 1)
     else:
@@ -306,7 +253,6 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
                 on_click=ask_for_data,
                 key="change_own_data",
             )
-            _restoring(draft)
     said = own_notes(task)
     if experiment is not None and not lab.quiet:  # whoever is to guess is told nothing
         said = said + expectation(experiment)
@@ -315,18 +261,28 @@ def _about(lab: Lab, draft: Draft, task: OwnData, experiment: Experiment | None)
         said = [*said, tr(_PRIVATE)]
     st.markdown(plain(" ".join(said)))
     if isinstance(task, Table) and {"learn", "settings"}.isdisjoint(lab.hidden):
+        ways = {"in_context": tr("In context"), "by_heart": tr("By heart")}
+        shows = [
+            tr(
+                "The answers stand in each example, with names mixed anew: shows what queries and "
+                "keys can match."
+            ),
+            tr(
+                "Each example is only a question about any row: shows how many rows the weights "
+                "can hold."
+            ),
+        ]
         st.radio(
             tr("How it is learnt"),
-            list(LEARN),
-            format_func=lambda way: tr(LEARN[way][0]),
-            captions=[tr(shows) for _, shows in LEARN.values()],
+            list(ways),
+            format_func=ways.__getitem__,
+            captions=shows,
             horizontal=True,
             key=setting_key("learn"),
         )
 
 
 def _fields(lab: Lab, draft: Draft) -> None:
-    """Draw the fields that bring data, the button that uses them, and what is wrong with them."""
     limits = server_settings()
     ways = [PASTE, TYPE] if limits.hosted else [PASTE, TYPE, UPLOAD]
     asked = tr(
@@ -340,9 +296,11 @@ def _fields(lab: Lab, draft: Draft) -> None:
         for number, title in enumerate(EXAMPLES):
             label = tr("Example: {title}", title=tr(title))
             if st.button(label, key=f"own_example_{number}", type="tertiary"):
-                draft.take_example(EXAMPLES[title])
-                _request(draft)
-        _restoring(draft)
+                # It can be changed, too, but what the visitor has brought stays.
+                is_own = draft.way == UPLOAD or draft.text not in EXAMPLES.values()
+                if not (is_own and draft.source[1].strip()):
+                    draft.way, draft.text, draft.choices = PASTE, EXAMPLES[title], Choices()
+                _request(draft, Draft(text=EXAMPLES[title]))
     st.segmented_control(
         tr("How they come"),
         ways,
@@ -364,7 +322,7 @@ def _fields(lab: Lab, draft: Draft) -> None:
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
         if st.button(tr("Use these data"), type="primary", key="use_own_data"):
-            _request(draft)
+            _request(draft, draft)
         if st.button(tr("Cancel"), key="cancel_own_data"):
             draft.is_open = False
             lab.awaited = {}
@@ -374,26 +332,12 @@ def _fields(lab: Lab, draft: Draft) -> None:
     draft.problem = ""
 
 
-def _restoring(draft: Draft) -> None:
-    """Draw the button that brings back what an example has replaced, if anything was lost."""
-    if draft.replaced and st.button(
-        tr("Undo: back to your own data"),
-        icon=":material/undo:",
-        type="tertiary",
-        key="restore_own_data",
-    ):
-        draft.restore()
-        st.rerun()
-
-
-def _request(draft: Draft) -> None:
-    """Draw the Lab anew with the data of the draft."""
-    draft.is_requested = True
+def _request(draft: Draft, requested: Draft) -> None:
+    draft.requested = requested
     st.rerun()
 
 
 def _columns(draft: Draft, opened: OpenTable | None) -> None:
-    """Draw the choices of how data are read, each with what was guessed."""
     choices = draft.choices
 
     def bind(name: str, value: Any, key: str = "") -> dict[str, Any]:
@@ -446,23 +390,22 @@ def _choose(draft: Draft, name: str, value: Any) -> None:
     draft.choices = replace(draft.choices, **{name: value})
     if name == "kind":
         draft.base = (None, draft.base[1] + 1)
+        if value == Text.name:  # which has neither columns nor a heading
+            draft.choices = Choices(kind=value, encoding=draft.choices.encoding)
 
 
 def _turn(draft: Draft, way: str) -> None:
     """Choose another way by which data come; the table begins with what was pasted."""
-    draft.way = way
-    draft.base = (None, draft.base[1] + 1)
+    draft.way, draft.base = way, (None, draft.base[1] + 1)
 
 
 def _take(draft: Draft, **values: Any) -> None:
     """Set the data of a draft; how other data were to be read is forgotten, but not their kind."""
     draft.choices = Choices(kind=draft.choices.kind)
-    for name, value in values.items():
-        setattr(draft, name, value)
+    vars(draft).update(values)
 
 
 def _paste(draft: Draft) -> None:
-    """Draw the field for a pasted table or text."""
     most = server_settings().max_data_bytes  # `assets/lab.js` reads it from the key
     st.container(key=f"own_bytes_{most}").text_area(
         tr("Paste here, for example from a spreadsheet"),
@@ -479,7 +422,6 @@ def _paste(draft: Draft) -> None:
 
 
 def _type(draft: Draft) -> None:
-    """Draw a table to type into."""
     base, version = draft.base
     if base is None or f"own_table_{version}" not in st.session_state:  # the page was left
         base, version = table_of(draft), version + 1
@@ -499,7 +441,6 @@ def _type(draft: Draft) -> None:
 
 
 def _upload(draft: Draft) -> None:
-    """Draw the field that takes a file."""
     endings = [*TABLES, TEXT]
     most = -(-server_settings().max_data_bytes // 10**6)
     file = st.file_uploader(
@@ -529,7 +470,7 @@ def _reading(draft: Draft, opened: OpenTable | None) -> str:
         roles = reading.roles
         st.caption(plain(" ".join((reading.in_words(), *reading.guesses.values()))))
     if opened is not None and draft.way != TYPE:
-        rows = opened.cells.head(5).astype(str)
+        rows = opened.cells.head(5).astype(str).reset_index(drop=True)
         titles = [f"{roles[name]}: {name}" if name in roles else name for name in rows.columns]
         st.table(rows.map(plain).set_axis([plain(title) for title in titles], axis=1))
     return message
