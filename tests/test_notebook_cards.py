@@ -119,7 +119,7 @@ def test_texts_of_users_are_escaped(monkeypatch):
     snapshot = load_example("directed")
     for name in ("title", "question"):
         monkeypatch.setattr(type(snapshot.experiment.task), name, HOSTILE)
-    for module in ("variants.catalogue", "figures.board", "figures.panels", "notebook.results"):
+    for module in ("variants.catalogue", "figures.board", "figures.panels", "notebook.cards"):
         monkeypatch.setattr(f"attnkit.{module}.title_of", lambda variant: HOSTILE)
     texts = dict.fromkeys(("title", "question", "source", "says", "prediction"), HOSTILE)
     claim = dataclasses.replace(CLAIMS["one_matrix"], **texts)
@@ -179,7 +179,7 @@ def test_wrong_options_are_named():
         (snapshot.plot, {"theme": "pink"}, "theme: got 'pink', allowed light, dark or None"),
         (snapshot.plot, {"kind": "loss", "seed": 1}, "seed: got 1, allowed options theme"),
         (snapshot.plot, {"kind": "attention", "seed": 9}, "seed: got 9, allowed 0 to 4"),
-        (snapshot.plot, {"kind": "attention", "head": True}, 'got True, allowed 0 or "mean"'),
+        (snapshot.plot, {"kind": "attention", "head": 7}, 'head: got 7, allowed 0 or "mean"'),
         (short.plot, {"kind": "learning"}, "no long runs"),
         (small_claim("unmeasured").plot, {}, "claim: got 'unmeasured', allowed"),
         (atlas.plot, {"measure": "symetry"}, "measure: got 'symetry', "),
