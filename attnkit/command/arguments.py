@@ -38,10 +38,6 @@ class BadInput(ValueError):
 class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one line and suggest known options."""
 
-    def print_help(self, file: Any = None) -> None:
-        """Print the help; raise an error if it cannot be written, which argparse does not."""
-        (file or sys.stdout).write(self.format_help())
-
     def error(self, message: str) -> NoReturn:
         """Print one line to standard error and exit."""
         self.exit(BAD_INPUT, error_line(message))
