@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from attnkit.foundation.documents import read_file, text_of
 from attnkit.foundation.files import check_writable, write_file
