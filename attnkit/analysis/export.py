@@ -22,7 +22,6 @@ from attnkit.tasks import OwnData, Text
 from attnkit.tasks.own_files import ROLES
 from attnkit.variants import Variant
 from attnkit.variants.module import OWN_MODULES
-from attnkit.variants.position_rules import POSITIONS
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -64,7 +63,6 @@ def data_file(task: OwnData) -> str:
 
 
 def _data_content(task: OwnData) -> str:
-    """Return the content of that file, which reads as the same data."""
     if isinstance(task, Text):
         return task.data
     rows = [line.split("\t") for line in task.data.split("\n")]
@@ -180,51 +178,22 @@ def module_weights(
     Raises:
         ValueError: If a parameter is missing, as in a run that was stopped before it was tied.
     """
+    wiring = experiment.wiring(Variant(variant))
+    linear = {*linear_weights(wiring), "W_in", "W_out", "W_U"}
+    sources = {name: name for name in parameters if name.partition(".")[2] not in wiring.weights}
+    for layer in range(len(experiment.layer_specs)):
+        sources |= {f"{layer}.{own}": name for own, name in wiring.names(layer).items()}
     state_dict = {}
-    for key, name in _sources(experiment, Variant(variant)).items():
+    for place, name in sources.items():
         if name not in parameters:
             raise ValueError(f"parameters: {name} is missing, allowed those of trained {variant}")
-        value = parameters[name]
-        transposed = key.endswith(".weight") and value.ndim == 2 and name != "W_E"
-        state_dict[key] = np.ascontiguousarray(value.T if transposed else value, np.float32)
+        value, own = parameters[name], place.lstrip("0123456789.")
+        key = own.replace(".w", ".weight").replace(".b", ".bias")  # of norms
+        if own in linear or own == "W_E":
+            key += ".weight"
+        elif own.startswith("b_") and f"W_{own[2:]}" in linear:
+            key = f"W_{own[2:]}.bias"
+        prefix = "" if place == own else f"layers.{place.removesuffix(own)}"
+        value = value.T if own in linear else value
+        state_dict[prefix + key] = np.ascontiguousarray(value, np.float32)
     return save(state_dict)
-
-
-def _sources(experiment: Experiment, variant: Variant) -> dict[str, str]:
-    """Return key in the state dict of the module → name of the parameter."""
-    wiring = experiment.wiring(variant)
-    sizes, linear = wiring.sizes, linear_weights(wiring)
-    sources = {"W_E.weight": "W_E"} | _linear("", "", "W_U", sizes.standard)
-    if sizes.standard:
-        sources["b_E"] = "b_E"
-        if sizes.final_norm:
-            sources |= _norm("", "", "ln_final")
-    if POSITIONS[sizes.positions].embedded:
-        sources["W_pos"] = "W_pos"
-    for layer, spec in enumerate(experiment.layer_specs):
-        prefix = f"layers.{layer}."
-        for name, parameter in wiring.names(layer).items():
-            matrix = f"W_{name[2:]}"
-            if name in linear:
-                sources[f"{prefix}{name}.weight"] = parameter
-            elif name.startswith("b_") and matrix in linear:
-                sources[f"{prefix}{matrix}.bias"] = parameter
-            else:
-                sources[prefix + name] = parameter
-        has_mlp = sizes.d_mlp > 0 and spec.has_mlp
-        for name in ("W_in", "W_out") if has_mlp else ():
-            sources |= _linear(prefix, f"{layer}.", name, sizes.standard)
-        for norm in ("ln1", "ln2")[: 1 + has_mlp] if sizes.standard else ():
-            sources |= _norm(prefix, f"{layer}.", norm)
-    return sources
-
-
-def _norm(prefix: str, source: str, name: str) -> dict[str, str]:
-    """Return the sources of an `nn.LayerNorm`, given the prefixes of keys and of parameters."""
-    return {f"{prefix}{name}.{key}": f"{source}{name}.{key[0]}" for key in ("weight", "bias")}
-
-
-def _linear(prefix: str, source: str, name: str, biased: bool) -> dict[str, str]:
-    """Return the sources of an `nn.Linear`, given the prefixes of keys and of parameters."""
-    weight = {f"{prefix}{name}.weight": source + name}
-    return weight | {f"{prefix}{name}.bias": f"{source}b_{name[2:]}"} if biased else weight

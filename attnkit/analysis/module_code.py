@@ -160,7 +160,6 @@ class _Module:
             yield from self._share_weights()
 
     def _share_weights(self) -> Iterator[str]:
-        """Yield lines that give all layers the attention weights of the first."""
         linear = linear_weights(self.wiring)
         biases = {f"b_{name[2:]}" for name in linear}
         names = [f'"{name}"' for name in self.wiring.weights if name not in biases]
@@ -201,7 +200,6 @@ class _Module:
         yield f"return self.W_U({f'{norm}({last})' if sizes.final_norm else last})"
 
     def _two_sides(self) -> Iterator[str]:
-        """Yield lines of an encoder, and of a decoder with self-attention and cross-attention."""
         n_source, n_target = self.task.n_source, self.task.n_ctx - self.task.n_source
         n_encoders = self.sizes.n_layers // 3
         mask, later = "", f"torch.full(({n_target}, {n_target}), -torch.inf).triu(1)"
@@ -316,7 +314,6 @@ class _Module:
         yield from self._read_out()
 
     def _rows(self, roles: Sequence[Role], source: str) -> Iterator[str]:
-        """Yield lines from the normalised residual stream to the vectors of some roles."""
         variables: dict[str, str] = {}
         for role in sorted(roles, key=lambda role: self._depth(self.wiring.roles[role])):
             yield from self._vector(self.wiring.roles[role], roles, source, variables)
@@ -392,7 +389,6 @@ class _Module:
         return {name for vector in by_heads for name in vector.sources}
 
     def _scores(self) -> Iterator[str]:
-        """Yield lines from queries and keys to the scores before the softmax."""
         sizes, wiring = self.sizes, self.wiring
         product = f"q @ k.mT{_scaled(wiring.scale, sizes.d_k)}"
         if wiring.n_maps > 1:
@@ -412,7 +408,6 @@ class _Module:
             yield f"masked = {before} - 1e5 * {itself}  # self-mask"
 
     def _read_out(self) -> Iterator[str]:
-        """Yield lines from scores and values to the residual stream after the layer."""
         sizes = self.sizes
         masked = "masked" if sizes.causal or sizes.self_mask else "scores"
         masked = "(scores + mask)" if sizes.two_sided else masked
@@ -461,7 +456,6 @@ def _code_of(rule: Rule, wiring: Wiring) -> Code:
 
 
 def _initial(weight: Weight) -> str:
-    """Return the expression of the initial numbers of a weight that is no `nn.Linear`."""
     shape = ", ".join(map(str, weight.shape))
     if not weight.fill:
         return f"{weight.std or weight.bound:.3g} * torch.randn({shape})"
@@ -474,7 +468,6 @@ def _initial(weight: Weight) -> str:
 
 
 def _scaled(scale: float, d_k: int) -> str:
-    """Return the code that multiplies by a scale, in its usual form."""
     if scale == 1:
         return ""
     if scale == d_k**-0.5:

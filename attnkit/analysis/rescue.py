@@ -117,7 +117,6 @@ def _candidates(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _retrained(experiment: Experiment) -> list[Variant]:
-    """Return the variants that are trained again, in the order of the experiment."""
     symmetric = symmetric_variants(experiment)
     others = [variant for variant in experiment.sharing if variant not in symmetric]
     return [v for v in experiment.sharing if v in symmetric or v in others[:1]]

@@ -193,7 +193,6 @@ def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
 
 
 def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> None:
-    """Write and print the requested outputs; published tables only if no model is missing."""
     from attnkit.realmodels.answer import as_they_stand, summary
     from attnkit.realmodels.revisions import describe_training, over_training, training_table
     from attnkit.realmodels.tie_costs import cost_table
@@ -226,7 +225,6 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
 
 
 def _write_training(rows: pd.DataFrame, target: str) -> None:
-    """Write the rows of `over_training` as a table, or the figure of their only model."""
     from attnkit.foundation.tables import csv_of_frame
     from attnkit.notebook.plots import training_figure
 
@@ -247,7 +245,6 @@ def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the options of the outputs before the models are measured."""
     for option, *endings in (
         ("out", ".parquet"),
         ("portraits", ".safetensors"),
@@ -263,7 +260,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_training(target: str, n_models: int) -> None:
-    """Check that there is a model with several revisions, and only one if it is to be drawn."""
     if not n_models:
         raise BadInput(
             f"{got_path('--training', target)}, allowed with several revisions of one model, such "
@@ -349,7 +345,6 @@ def _read_lines(arguments: argparse.Namespace) -> int:
 
 
 def _place(arguments: argparse.Namespace) -> tuple[int, int] | None:
-    """Return the layer and the head of the figures; None if they were not given."""
     if arguments.layer is None and arguments.head is None:
         return None
     if arguments.layer is None or arguments.head is None:
@@ -380,7 +375,6 @@ def _write_reading(reading: SentenceReading, target: Path) -> None:
 
 
 def _print_reading(reading: SentenceReading) -> None:
-    """Print where heads look as a table, and what the shown head does in sentences."""
     from attnkit.figures.sentence import (
         describe_head,
         describe_heads,

@@ -145,7 +145,6 @@ def _costs(experiment: Experiment, columns: Sequence[dict[str, str]]) -> str:
 
 
 def _column(column: dict[str, str]) -> str:
-    """Return the name, meaning and diagram of a variant."""
     second = f" ({column['second']})" if column["second"] else ""
     words = f"<b>{escape(column['name'])}</b>{escape(second)}"
     text = escape(column["meaning"])
@@ -167,7 +166,6 @@ def _example(experiment: Experiment) -> str:
 
 
 def _changes(experiment: Experiment) -> str:
-    """Return a sentence with the settings that differ from the task's defaults."""
     known = settings(experiment.task.name)
     changed = [
         f"{known[name].label} {shown(value)}"
@@ -206,7 +204,6 @@ def _(snapshot: Snapshot) -> str:
 
 
 def _progress(snapshot: Snapshot) -> str:
-    """Return a bar for a training that runs, or a note that it was stopped."""
     if snapshot.status == "stopped":
         return paragraph("Stopped before the last step.")
     if snapshot.status == "finished":
@@ -219,7 +216,6 @@ def _progress(snapshot: Snapshot) -> str:
 
 
 def _accuracies(snapshot: Snapshot) -> str:
-    """Return the table of variants: means over seeds and costs."""
     experiment = snapshot.experiment
     on_loss = experiment.task.loss_to_beat is not None
     columns = ["Variant", "Accuracy", "95% interval"]

@@ -271,7 +271,6 @@ def _drawn(
 
 
 def _panel(texts: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
-    """Return the map of a variant: cells, frames around right entries, and circles."""
     rows, columns = texts["rows"], texts["columns"]
     at_x, at_y = range(len(columns)), range(len(rows))
     angle = -90 if any(len(name) > 1 for name in columns) else 0
@@ -324,7 +323,6 @@ def _curves(plot: Callable[[Snapshot], Figure], words: str, snapshot: Snapshot) 
 def _record(
     plot: Callable[[Evidence], Figure | None], reading: str, value: Claim | Evidence
 ) -> Titled:
-    """Plot a record, or the shipped record of a claim."""
     if isinstance(value, Claim):
         evidence = load_shipped().get(value.id)
         if evidence is None or evidence.claim != value:
@@ -361,7 +359,6 @@ def _angles(head: MeasuredHead) -> Titled:
 
 
 def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
-    """Plot a dot per head, a row per model and kind of layer, beside random matrices."""
     chosen = _measure("measure", measure)
     heads = heads_in(atlas.table, fold=False, offset=0)
     reading = "A dot is a head, the large mark the median. Grey: random matrices of this shape."
@@ -369,7 +366,6 @@ def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
 
 
 def _scatter(atlas: Atlas, x: str = "overlap_qk", y: str = "symmetry") -> Titled:
-    """Plot two measures against each other, a dot per head."""
     a, b = _measure("x", x), _measure("y", y)
     heads = heads_in(atlas.table, fold=False, offset=0)
     return plot_scatter(heads, a, b), f"{b.title} against {a.title}", describe_scatter(heads, a, b)

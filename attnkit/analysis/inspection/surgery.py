@@ -238,7 +238,6 @@ def accuracy_of(
 
 
 def _accuracy(model: Model, examples: Examples) -> float:
-    """Return the accuracy of a model of one run."""
     return float(accuracy_of(model, examples.tokens[None], examples.labels[None])[0])
 
 

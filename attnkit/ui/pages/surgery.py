@@ -336,7 +336,6 @@ def show_recovery(operation: TiedTraining) -> None:
 
 
 def _trials_table(operation: TiedTraining) -> str:
-    """Return a Markdown table of the trainings that have ended, a row for each way to tie."""
     rows = []
     for tied, recovery in operation.ended.items():
         accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
@@ -411,7 +410,6 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
 
 
 def _method(result: TyingResult) -> str:
-    """Return how the accuracies were measured."""
     first, *others = result.seeds
     examples = f"{result.n_examples} held-out examples"
     runs = f"Seed {first}, {examples}"
