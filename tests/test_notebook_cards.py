@@ -109,8 +109,7 @@ def test_records_atlases_and_heads_have_cards_and_figures():
     assert "only its numbers were kept" in shown(a_head(Atlas(atlas.table)))
     assert shown(Atlas(atlas.table.iloc[:0]))
     figures = [head.plot(kind) for kind in ("split", "spectra", "angles")]
-    figures += [atlas.plot(measure="symmetry")]
-    figures += [atlas.plot("scatter", x="overlap_kv", y="symmetry")]
+    figures += [atlas.plot(measure="symmetry"), atlas.plot("scatter", x="overlap_kv")]
     assert len({figure.layout.title.text for figure in figures}) == 5
 
 

@@ -297,7 +297,6 @@ def test_what_heads_are_worth_is_told():
     one, two, free = ablation([0.1]), ablation([0.3, 0.9]), ablation([1, 1])
     for found, expected in (
         (one.finding, "Without its head: 100% → 10%"),
-        (two.finding, "head 1 most: 100% → 30% .* None can go"),
         (ablation([0.3], [1]).finding, "needs layer 1 most: .* alone: layer 2[.]"),
         (ablation([0.3, 1, 1], [1, 1, 0.5]).finding, "layer 1, head 1 most: .* 4 of 6 can go"),
         (free.finding, "No head .* 100% with all, at least 100%"),
@@ -396,14 +395,12 @@ def test_the_goal_is_the_better_of_what_other_columns_had_before_and_after():
         (sentence,) = effect_sentences(before, after, change.setting)
         verdict = "partly rescued" if goal > 0.55 else "rescued"
         assert re.match(f"Q=K: 46% .* 1 head → 50% .* 4 heads.*: {verdict}[.]$", sentence)
-    before, some = outcome(experiment), np.array([0.5, 0.5, 0.5, 0.5, np.nan])
     for q_k, told in (
         (FIVE + 0.28, r"→ 78% .* 76 to 80%, 5 seeds\): partly rescued"),
-        (FIVE * np.nan, r"→ diverged .* \(5 seeds\): diverged"),
-        (some, r"→ 50% .* \(5 seeds, 1 diverged\): no real difference"),
+        (np.append(FIVE[:4] + 0.28, np.nan), r"→ 78% .* 5 seeds, 1 diverged\): partly rescued"),
     ):
         after = outcome(change.experiment, Q_K=q_k)
-        (sentence,) = effect_sentences(before, after, change.setting)
+        (sentence,) = effect_sentences(outcome(experiment), after, change.setting)
         assert re.match(f"Q=K: 50% with 1 head {told}", sentence), sentence
     tied = directed(sharing=["Q=K", "Q=V"])  # untied, another column stands for it
     change = changes_of(tied)[-1]
