@@ -65,11 +65,6 @@ class TieOption:
         """Text of `by` on screen: "average" or, say, "keep W_K"."""
         return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
-    @property
-    def label(self) -> str:
-        """Name of the way on screen: the sharing and how it comes about."""
-        return f"{self.tie}, {self.method}"
-
     def conclusion(self, name: str, chance: float) -> str:
         """Return a sentence about what tying costs at once.
 
@@ -114,6 +109,12 @@ def ways_of(inspected: InspectionResult) -> list[TieOption]:
         )
         for index, row in enumerate(inspected.header["rows"])
     ]
+
+
+def way_in_words(tied: Variant) -> str:
+    """Return how a variant is tied during training: the sharing and how it comes about."""
+    kept = tied.given.get("tie_by")
+    return f"{tied.stages[-1].sharing}, {f'keep W_{kept.value[-1]}' if kept else 'average'}"
 
 
 def ways_table(ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:

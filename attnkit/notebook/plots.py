@@ -62,7 +62,7 @@ from attnkit.variants.palette import BLUE_RED, VIRIDIS, colors_of
 if renderers.default == "plotly_mimetype" and "PLOTLY_RENDERER" not in os.environ:
     renderers.default = "plotly_mimetype+notebook"  # so that exported notebooks have figures, too
 
-THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
+THEMES = {None: "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
 
 _TOP, _LINE = 34, 17
@@ -102,18 +102,17 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
     value = value.snapshot if isinstance(value, Result) else value
     kinds = _kinds_of(value)
     kind = kind or next(iter(kinds))
-    if kind not in list(kinds):
-        raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, str(kind))}")
-    if theme is not None and (not theme or theme not in list(THEMES)):
+    if kind not in kinds:
+        raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, kind)}")
+    if theme not in THEMES:
         raise ValueError(f"theme: got {_quoted(theme)}, allowed light, dark or None")
-    draw = kinds[kind]
-    known = list(inspect.signature(draw).parameters)[1:]
+    known = list(inspect.signature(kinds[kind]).parameters)[1:]
     for name in options:
         if name not in known:
             allowed = allowed_names(["theme", *known], name)
             raise ValueError(f"{name}: got {_quoted(options[name])}, allowed options {allowed}")
-    figure, title, reading = draw(value, **options)
-    return finished(figure, title, reading, THEMES[theme or ""])
+    figure, title, reading = kinds[kind](value, **options)
+    return finished(figure, title, reading, THEMES[theme])
 
 
 def figures_of(value: Displayed) -> str:
@@ -130,7 +129,7 @@ def _quoted(value: Any) -> str:
     return shown(value, quoted=True)
 
 
-def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) -> go.Figure:
+def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[None]) -> go.Figure:
     """Return a figure with its title and the colour of its texts."""
     lines = textwrap.wrap(reading, 120)
     small = "<br>".join(f'<span style="font-size:12px">{escape(line)}</span>' for line in lines)
@@ -396,7 +395,7 @@ def training_figure(rows: pd.DataFrame) -> go.Figure:
 
 
 def _measure(field: str, name: str) -> Measure:
-    if name not in list(MEASURES):
+    if name not in MEASURES:
         raise ValueError(f"{field}: got {_quoted(name)}, allowed {allowed_names(MEASURES, name)}")
     return MEASURES[name]
 

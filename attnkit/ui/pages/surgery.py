@@ -37,6 +37,7 @@ from attnkit.figures.ties import (
     repairs_table,
     tying_csv,
     tying_results,
+    way_in_words,
     ways_csv,
     ways_of,
     ways_table,
@@ -89,18 +90,15 @@ class TiedTraining(WatchedJob):
     Attributes:
         lab: The visitor's Lab.
         run: Experiment of the inspected run, with all its seeds.
-        labels: Label of the way to tie, by the variant that is tied during training.
-        ended: Results of the trainings that have ended, by the same variants.
+        ended: Results of the trainings that have ended, by the variants that are tied in them.
     """
 
     lab: Lab
     run: Experiment
-    labels: dict[Variant, str] = field(default_factory=dict)
     ended: dict[Variant, Recovery] = field(default_factory=dict)
 
-    def begin(self, experiment: Experiment, label: str) -> None:
+    def begin(self, experiment: Experiment) -> None:
         """Train an experiment; if it is finished or trains for somebody, show that job."""
-        self.labels[tied_variant(experiment)] = label
         service = training_service()
         existing = service.find(experiment, self.watcher)
         if existing is not None and existing.id == self.job_id and not existing.over:
@@ -233,7 +231,7 @@ def show_ways(
     with st.container():
         if recovery is None or not recovery.finished:
             st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
-    train_buttons(subject, operation, ways, plan, chosen.label)
+    train_buttons(subject, operation, ways, plan)
     with st.container():
         show_recovery(operation)
 
@@ -243,7 +241,6 @@ def train_buttons(
     operation: TiedTraining,
     ways: list[TieOption],
     plan: Experiment | None,
-    label: str,
 ) -> None:
     """Draw the buttons that train a tied model on and stop it, and the download of all ways."""
     job = operation.job
@@ -258,7 +255,7 @@ def train_buttons(
             key="train_on",
         ):
             assert plan is not None
-            operation.begin(plan, label)
+            operation.begin(plan)
             st.rerun()
         if training is not None and st.button(
             "Stop", icon=":material/stop:", key="stop_trained_on"
@@ -308,8 +305,7 @@ def show_recovery(operation: TiedTraining) -> None:
     job = operation.job
     if job is None:
         return
-    label = operation.labels.get(tied_variant(job.experiment), "")
-    st.markdown(f"**{plain(label)}**. {status_of(job)}")
+    st.markdown(f"**{plain(way_in_words(tied_variant(job.experiment)))}**. {status_of(job)}")
     snapshot = job.snapshot
     if snapshot is None:
         return
@@ -339,7 +335,7 @@ def _trials_table(operation: TiedTraining) -> str:
     rows = []
     for tied, recovery in operation.ended.items():
         accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
-        label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
+        label = f"{title_of(tied.stages[0])}: {way_in_words(tied)}"
         rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
     header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
     return markdown_table(header, rows, "lrrrrr")
