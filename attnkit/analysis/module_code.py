@@ -23,10 +23,6 @@ from attnkit.variants.wiring import TOKEN, Weight
 MOST_LINES = 59
 """Most lines of a file, if possible: a longer one is written more briefly."""
 
-_PACKED, _NO_DOCSTRINGS, _BARE = 1, 2, 3
-"""Levels of brevity, each including the ones before: several weights per line; no docstrings in
-classes; no docstrings in functions, and a docstring of one line for the file."""
-
 
 def module_code(experiment: Experiment, variant: str) -> str:
     """Return the source code of a variant as a file that needs only torch.
@@ -49,8 +45,8 @@ def module_code(experiment: Experiment, variant: str) -> str:
     if (module := experiment.wiring(variant).module) is not None:
         raise ValueError(f"{variant}: its code is already a file, {module.origin}")
     text = ""
-    for brevity in range(_BARE + 1):
-        text = _Module(experiment, Variant(variant), brevity).text()
+    for packed, docstrings in ((False, True), (True, True), (True, False)):
+        text = _Module(experiment, Variant(variant), packed, docstrings).text()
         if text.count("\n") <= MOST_LINES:
             break
     return text
@@ -67,16 +63,20 @@ class _Module:
     """Writer of the file of one variant.
 
     Attributes:
+        packed: Whether a line creates as many weights as fit.
+        docstrings: Whether classes and functions have docstrings, and the file more than a line.
         codes: Lines of the variant's rules.
         arguments: Arguments of `Layer` that differ between layers: name → type, expression in the
             index n.
     """
 
-    def __init__(self, experiment: Experiment, variant: Variant, brevity: int) -> None:
-        self.task, self.variant, self.brevity = experiment.task, variant, brevity
+    def __init__(
+        self, experiment: Experiment, variant: Variant, packed: bool, docstrings: bool
+    ) -> None:
+        self.task, self.variant = experiment.task, variant
+        self.packed, self.docstrings = packed, docstrings
         self.wiring = wiring = experiment.wiring(variant)
         self.sizes = sizes = wiring.sizes
-        self.packed, self.docstrings = brevity >= _PACKED, brevity < _NO_DOCSTRINGS
         self.ln = ("self.ln1", "self.ln2") if sizes.standard else ("norm", "norm")
         self.some_mlps = sizes.two_sided and sizes.d_mlp > 0
         self.heads = "h, " if sizes.n_heads > 1 else ""  # in comments on shapes
@@ -96,7 +96,7 @@ class _Module:
 
     def text(self) -> str:
         functions = [text.strip() for code in self.codes for text in code.functions]
-        if self.brevity >= _BARE:
+        if not self.docstrings:
             functions = [re.sub(r'\n *""".*"""', "", text) for text in functions]
         body = "\n\n\n".join([*dict.fromkeys(functions), self._layer(), self._model()])
         imports = ["from torch import Tensor, nn"]
@@ -111,7 +111,7 @@ class _Module:
 
     def _title(self) -> str:
         text = docstring_safe(f"{self.task.title}, {self.variant.value}: written by attnkit.")
-        if self.brevity >= _BARE and len(text) + 6 <= WIDTH:
+        if not self.docstrings and len(text) + 6 <= WIDTH:
             return f'"""{text}"""'
         lines = (
             ">>> from safetensors.torch import load_file; model = Transformer()",

@@ -22,11 +22,9 @@ from attnkit.command.arguments import (
     error_line,
     got_path,
     say,
-    whole_number,
 )
 from attnkit.command.process import INTERRUPTED, interrupts
 from attnkit.foundation.files import write_file
-from attnkit.foundation.settings import shown
 from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.errors import Unreadable
 
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
 
     from attnkit.realmodels.atlas import Atlas, Setting
     from attnkit.realmodels.sentence import SentenceReading
-
-_MOST_HEADS = 10**6
-_SENTENCE_ENDINGS = (".html", ".csv", ".parquet", ".safetensors")
 
 
 def add_to(commands: Commands) -> None:
@@ -69,7 +64,10 @@ def add_to(commands: Commands) -> None:
         "--fold", action="store_true", help="multiply the norm's gains into the weight matrices"
     )
     parser.add_argument(
-        "--offset", default="0", help="tokens from key to query, for models with rotary positions"
+        "--offset",
+        type=int,
+        default=0,
+        help="tokens from key to query, for models with rotary positions",
     )
     parser.add_argument(
         "--every-setting",
@@ -113,7 +111,9 @@ def add_to(commands: Commands) -> None:
     )
     for name in ("layer", "head"):
         parser.add_argument(
-            f"--{name}", help=f"{name} of the figures, from 0 (default: the head that tells most)"
+            f"--{name}",
+            type=int,
+            help=f"{name} of the figures, from 0 (default: the head that tells most)",
         )
 
 
@@ -238,10 +238,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
 
     if arguments.every_setting or arguments.ship:
         return SETTINGS
-    if not re.fullmatch(r"-?\d{1,6}", arguments.offset, re.ASCII):
-        got = shown(arguments.offset, quoted=True)
-        raise BadInput(f"--offset: got {got}, allowed a whole number of at most six digits")
-    return (Setting(arguments.fold, int(arguments.offset)),)
+    return (Setting(arguments.fold, arguments.offset),)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -250,13 +247,16 @@ def _check(arguments: argparse.Namespace) -> None:
         ("portraits", ".safetensors"),
         ("training", ".html", ".csv"),
     ):
-        target = getattr(arguments, option)
-        if target is not None and not target.endswith(tuple(endings)):
-            got = got_path(f"--{option}", target)
-            raise BadInput(f"{got}, allowed a name that ends in {' or '.join(endings)}")
-    if arguments.table and (arguments.fold or arguments.offset != "0"):
+        _check_ending(f"--{option}", getattr(arguments, option), tuple(endings))
+    if arguments.table and (arguments.fold or arguments.offset):
         raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
     check_files(arguments, "out", "portraits", "training", "table")
+
+
+def _check_ending(option: str, target: str | None, endings: tuple[str, ...]) -> None:
+    if target is not None and not target.endswith(endings):
+        got = got_path(option, target)
+        raise BadInput(f"{got}, allowed a name that ends in {' or '.join(endings)}")
 
 
 def _check_training(target: str, n_models: int) -> None:
@@ -290,18 +290,18 @@ def _show_progress(bar: Any, done: int, total: int) -> None:
 def _run_sentence(arguments: argparse.Namespace) -> int:
     from attnkit.realmodels.sentence import SentenceReader, checked_sentence
 
-    place = _place(arguments)
+    for given, missing in (("layer", "head"), ("head", "layer")):
+        if getattr(arguments, given) is not None and getattr(arguments, missing) is None:
+            raise BadInput(f"--{missing}: missing, allowed --layer and --head together")
     if arguments.sentence is None:
         return _read_lines(arguments)
-    if arguments.out is not None and not arguments.out.endswith(_SENTENCE_ENDINGS):
-        got = got_path("--out", arguments.out)
-        raise BadInput(f"{got}, allowed a name that ends in {', '.join(_SENTENCE_ENDINGS)}")
+    _check_ending("--out", arguments.out, (".html", ".csv", ".parquet", ".safetensors"))
     check_files(arguments, "out")
     checked_sentence(arguments.sentence)
     reading = SentenceReader(arguments.source).read(arguments.sentence)
-    if place is not None:
+    if arguments.layer is not None:
         try:
-            reading = reading.head(*place)
+            reading = reading.head(arguments.layer, arguments.head)
         except ValueError as error:
             raise BadInput(f"--{error}") from None
     with Saving() as saving:
@@ -342,19 +342,6 @@ def _read_lines(arguments: argparse.Namespace) -> int:
             file = str(Path(arguments.out) / f"{number}.safetensors")
             saving.file("--out", file, reading.to_bytes())
     return code
-
-
-def _place(arguments: argparse.Namespace) -> tuple[int, int] | None:
-    if arguments.layer is None and arguments.head is None:
-        return None
-    if arguments.layer is None or arguments.head is None:
-        missing = "layer" if arguments.layer is None else "head"
-        raise BadInput(f"--{missing}: missing, allowed --layer and --head together")
-    layer, head = (
-        whole_number(f"--{name}", getattr(arguments, name), 0, _MOST_HEADS)
-        for name in ("layer", "head")
-    )
-    return layer, head
 
 
 def _write_reading(reading: SentenceReading, target: Path) -> None:

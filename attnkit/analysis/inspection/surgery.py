@@ -134,7 +134,7 @@ def inspect_ties(film: Film, inspection: Inspection) -> InspectionResult:
             except (InvalidVariant, InvalidExperiment) as error:
                 tied.append(np.nan)
                 refusal = refusal_of(error, tying.sharing)
-            text = tying.text if tying.repeatable else ""
+            text = tying.text if len(variant.stages) == 1 else ""  # a run is tied once
             row = {"variant": index, "tie": tying.sharing.value, "by": tying.by, "text": text}
             rows.append({**row, "refusal": refusal})
     header = {**_header(last, inspection, examples), "rows": rows}
@@ -151,14 +151,12 @@ class Tying:
         variant: The variant at the last frame.
         sharing: The sharing after tying.
         by: How tied weights are computed: "average", or "keep_Q", "keep_K" or "keep_V".
-        repeatable: Whether one run can train the variant, tie it and continue.
     """
 
     experiment: Experiment
     variant: Variant
     sharing: Sharing
     by: str
-    repeatable: bool
 
     @property
     def text(self) -> str:
@@ -211,7 +209,7 @@ def tyings(experiment: Experiment, variant: Variant, step: int) -> Iterator[Tyin
             continue
         keep = [f"keep_{members[0]}" for members in finer.classes if members not in coarser.classes]
         for by in ("average", *keep):
-            yield Tying(experiment, stage, coarser, by, len(variant.stages) == 1)
+            yield Tying(experiment, stage, coarser, by)
 
 
 def refusal_of(error: InvalidVariant | InvalidExperiment, sharing: Sharing) -> str:
