@@ -16,7 +16,7 @@ text of its variant says, and continues; for comparison, the same run also conti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,12 +109,13 @@ class TyingResult:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays by name, as single precision."""
-        return {name: getattr(self, name).astype(np.float32) for name in _ARRAYS}
+        arrays = {n: v for n, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return {name: array.astype(np.float32) for name, array in arrays.items()}
 
     @property
     def header(self) -> dict[str, Any]:
         """All other attributes as plain values."""
-        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
+        return {n: v for n, v in vars(self).items() if not isinstance(v, np.ndarray)}
 
     @staticmethod
     def from_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TyingResult:
@@ -239,9 +240,6 @@ class TyingResult:
         if np.isnan(low) or round(low) == round(high):
             return _signed(mean)
         return f"{_signed(mean)} [{_signed(low)} to {_signed(high)}]"
-
-
-_ARRAYS = ("before", "mixed", "fitted", "cka")
 
 
 def _signed(value: float) -> str:
