@@ -34,7 +34,6 @@ from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.foundation.slices import pause
 from attnkit.model.model import Model
-from attnkit.model.reference import Transformer
 from attnkit.tasks import NOTHING, Examples
 from attnkit.training import metrics
 from attnkit.training.cohort import tie
@@ -326,12 +325,15 @@ def measure_tying(
     drawn = held_out_examples(experiment, experiment.seeds, model.device, task)
     examples = drawn.tokens[:, :most_examples], drawn.labels[:, :most_examples]
     sizes = model.wirings[variant].sizes
-    maps, cka = _fitted(model, variant, experiment, step)
+    maps, cka = [], []
+    for layers in keys_and_values(model, variant, experiment, step):
+        maps.append(np.stack([linear_map(*np.nan_to_num(layer)) for layer in layers], 1))
+        cka.append(np.stack([linear_cka(*layer) for layer in layers], 1))
     finite = np.array([all(np.isfinite(v).all() for v in run.values()) for run in parameters])
     arrays = {"before": accuracy_of(model, *examples)}
     arrays["mixed"] = _mixed(model, variant, tied, examples)
-    take_up(tied, torch.from_numpy(maps))
-    arrays |= {"fitted": accuracy_of(tied, *examples), "cka": cka}
+    take_up(tied, torch.from_numpy(np.concatenate(maps)))
+    arrays |= {"fitted": accuracy_of(tied, *examples), "cka": np.concatenate(cka)}
     for values in arrays.values():
         values[~finite] = np.nan
     return TyingResult(
@@ -482,17 +484,6 @@ def take_up(tied: Model, maps: Float64[Tensor, "s l g d d"]) -> list[Float32[Ten
     return products
 
 
-def _fitted(
-    model: Model, variant: Variant, experiment: Experiment, step: int
-) -> tuple[Float64[np.ndarray, "s l g d d"], Float64[np.ndarray, "s l g"]]:
-    """Return the fitted maps, and the CKA of keys and values, on training examples."""
-    maps, alignments = [], []
-    for layers in keys_and_values(model, variant, experiment, step):
-        alignments.append(np.stack([linear_cka(*layer) for layer in layers], 1))
-        maps.append(np.stack([linear_map(*np.nan_to_num(layer)) for layer in layers], 1))
-    return np.concatenate(maps), np.concatenate(alignments)
-
-
 def keys_and_values(
     model: Model, variant: Variant, experiment: Experiment, step: int
 ) -> Iterator[list[Float32[np.ndarray, "2 1 g t d"]]]:
@@ -509,31 +500,20 @@ def keys_and_values(
             batches.append(data.next()[0])
         pause()
         of_seed = {name: weight[index : index + 1] for name, weight in weights.items()}
-        tokens = torch.cat(batches, 1)[:, :EXAMPLES]
-        yield _keys_and_values(model.transformer(variant, of_seed), variant, tokens)
-
-
-def _keys_and_values(
-    transformer: Transformer, variant: Variant, tokens: Int64[Tensor, "s b n fields"]
-) -> list[Float32[np.ndarray, "2 s g t d"]]:
-    """Return the keys and the values of all tokens in every layer, as their matrices give them.
-
-    Raises:
-        CannotBeTied: If a rule of the variant changes values afterwards.
-    """
-    layers: list[list[Tensor]] = [[] for _ in transformer.layer_specs]
-    roles = transformer.wiring.roles
-    for batch in tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1):
-        pause()
-        x = transformer.embed(batch.contiguous())
-        for layer, batches in enumerate(layers):
-            stages = transformer.attention(layer, x)
-            x = transformer.stream_after(layer, stages)
-            projected = stages.heads.project(stages.rows[:, :, stages.places.keys])
-            keys, values = projected[roles["K"]], projected[roles["V"]]
-            unchanged = stages.heads.for_all_heads(values)
-            if not torch.equal(stages.v.nan_to_num(), unchanged.nan_to_num()):
-                raise CannotBeTied(variant, "a rule changes the values after W_V")
-            batches.append(torch.stack([keys, values]))  # (2, s, b, g, j, d)
-    joined = [torch.cat(batches, 2).transpose(2, 3).flatten(3, 4) for batches in layers]
-    return [layer.numpy() for layer in joined]
+        transformer = model.transformer(variant, of_seed)
+        roles, parts = transformer.wiring.roles, list[list[Tensor]]()
+        for tokens in torch.cat(batches, 1)[:, :EXAMPLES].split(MEASURED_TOGETHER, 1):
+            pause()
+            x = transformer.embed(tokens.contiguous())
+            parts.append([])
+            for layer in range(len(transformer.layer_specs)):
+                stages = transformer.attention(layer, x)
+                x = transformer.stream_after(layer, stages)
+                projected = stages.heads.project(stages.rows[:, :, stages.places.keys])
+                keys, values = projected[roles["K"]], projected[roles["V"]]
+                unchanged = stages.heads.for_all_heads(values)
+                if not torch.equal(stages.v.nan_to_num(), unchanged.nan_to_num()):
+                    raise CannotBeTied(variant, "a rule changes the values after W_V")
+                parts[-1].append(torch.stack([keys, values]))  # (2, 1, b, g, j, d)
+        joined = (torch.cat(of_layer, 2) for of_layer in zip(*parts, strict=True))
+        yield [layer.transpose(2, 3).flatten(3, 4).numpy() for layer in joined]
