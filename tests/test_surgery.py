@@ -261,13 +261,6 @@ def test_what_tying_costs_is_the_difference_of_the_percentages_shown(before, at_
     assert (tie in told) == (before >= chance + 0.05)
 
 
-def test_a_way_names_what_is_tied_how_and_why_not():
-    """All matrices of the sharing, and the one that is kept."""
-    kept = way("Q=K=V", "keep_V", at_once=0.99).conclusion("QKV", 0.17)
-    assert re.search("W_Q, W_K and W_V by keeping W_V .* 1 point ", kept)
-    assert re.search("QKV .* Q=K .* No[.]$", way(refusal="No.").conclusion("QKV", 0.17))
-
-
 def test_every_way_has_its_row_and_the_chosen_one_is_marked():
     """A way that is impossible says why; its number is missing, not zero."""
     ways = ways_in(film_of())
