@@ -20,8 +20,12 @@ import torch
 
 import attnkit as ak
 from attnkit.analysis.inspection.replay import model_of
-from attnkit.analysis.inspection.surgery import accuracy_of
-from attnkit.analysis.inspection.tying import keys_and_values, take_up, tied_to_key
+from attnkit.analysis.inspection.surgery import (
+    accuracy_of,
+    keys_and_values,
+    take_up,
+    tied_to_key,
+)
 from attnkit.analysis.tying import linear_map
 from attnkit.model.adam import Adam
 from attnkit.model.model import Model

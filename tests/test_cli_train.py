@@ -1,7 +1,6 @@
 """The commands `train`, `tasks`, `variants` and help: what they print and write; interrupts."""
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -155,19 +154,6 @@ def test_a_signal_after_the_last_step_costs_no_result(tmp_path, monkeypatch, run
     assert json.loads(path.read_text())["status"] == "finished"
 
 
-def test_progress_is_plain_lines_or_a_bar_on_a_terminal(run, monkeypatch):
-    """A log gets at most ten plain lines, and a terminal one line that is overwritten."""
-    lines = run(*SMALL, "--steps", "200")[2].splitlines()
-    steps = [int(re.fullmatch(r"step (\d+) of 200", line)[1]) for line in lines]
-    assert (steps, steps[-1], 2 <= len(steps) <= 10) == (sorted(set(steps)), 200, True)
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    assert run(*SMALL)[0] == 0
-    assert "\r" in terminal.getvalue()
-    assert "step 12 of 12" not in terminal.getvalue()
-
-
 def test_a_stored_experiment_is_not_trained_again(run, tmp_path, monkeypatch):
     """It gives the same output; what another engine or version trained is trained again."""
     where = str(tmp_path / "data")
@@ -229,11 +215,9 @@ def test_tasks_are_listed_under_their_families_with_their_settings(run):
     headings = [line for line in lines if line in FAMILIES]
     assert headings == [family for family in FAMILIES if family in headings]
     for name, task in TASKS.items():
-        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} "))
-        for told in (task.title, task.question, task.source, f"chance {task().chance:.3f}"):
-            assert told in "".join(lines[at : at + 2])
-        assert [line for line in lines[:at] if line in FAMILIES][-1] == task.family
         entry = output.split(f"\n{name} ")[1].split("\n\n")[0]
+        for told in (task.title, task.question, task.source, f"chance {task().chance:.3f}"):
+            assert told in entry
         for kind, wanted in (("full size:", task.full_size), ("with", task.overrides)):
             (told,) = re.findall(rf"^    {kind} (.*)$", entry, re.MULTILINE) or [""]
             assert re.findall(r"(\S+)=", told) == [*wanted]

@@ -18,9 +18,9 @@ from reference import Reference
 from trained_runs import trained
 
 from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
-from attnkit.analysis.inspection import tying
-from attnkit.analysis.inspection.tying import EXAMPLES
-from attnkit.analysis.tying import ALPHAS, COLUMNS, TyingResult, linear_map
+from attnkit.analysis.inspection import surgery
+from attnkit.analysis.inspection.surgery import EXAMPLES
+from attnkit.analysis.tying import ALPHAS, TyingResult, linear_map
 from attnkit.figures import ties as figures
 from attnkit.figures.ties import tying_results
 from attnkit.training import metrics
@@ -147,9 +147,9 @@ def test_a_page_measures_the_first_seeds_and_names_reasons(monkeypatch):
         assert (found.variant, refusal.partition(":")[0]) == ("QKV", "Q=K")
         assert found.before[0] == film.at(step).metric("accuracy")[0, 0]
     result = result_of("repeated examples")
-    monkeypatch.setattr(tying, "MOST_SEEDS", 1)
+    monkeypatch.setattr(surgery, "MOST_SEEDS", 1)
     runs = [(result.experiment, result.parameters, 8)]
-    found = tying.inspect_tying(record(result.experiment), Inspection("tying"), runs)
+    found = surgery.inspect_tying(record(result.experiment), Inspection("tying"), runs)
     assert tying_results(found)[0][0].seeds == (0,)
     for variant, reason in {
         "K=V": "separate",
@@ -252,5 +252,5 @@ def test_what_is_drawn_and_taken_away_are_the_numbers():
     np.testing.assert_allclose(again.mixed, RESULT.mixed, atol=1e-6)
     table = pd.read_csv(io.StringIO(figures.tying_csv([RESULT, replace(RESULT, variant="MQA")])))
     assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 1)
-    assert list(table) == list(COLUMNS)
+    assert list(table) == list(RESULT.table)
     assert table["sharing"].unique().tolist() == ["QKV", "MQA"]

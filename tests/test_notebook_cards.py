@@ -109,8 +109,7 @@ def test_records_atlases_and_heads_have_cards_and_figures():
     assert "only its numbers were kept" in shown(a_head(Atlas(atlas.table)))
     assert shown(Atlas(atlas.table.iloc[:0]))
     figures = [head.plot(kind) for kind in ("split", "spectra", "angles")]
-    figures += [atlas.plot(measure="symmetry")]
-    figures += [atlas.plot("scatter", x="overlap_kv", y="symmetry")]
+    figures += [atlas.plot(measure="symmetry"), atlas.plot("scatter", x="overlap_kv")]
     assert len({figure.layout.title.text for figure in figures}) == 5
 
 
@@ -119,7 +118,7 @@ def test_texts_of_users_are_escaped(monkeypatch):
     snapshot = load_example("directed")
     for name in ("title", "question"):
         monkeypatch.setattr(type(snapshot.experiment.task), name, HOSTILE)
-    for module in ("variants.catalogue", "figures.board", "figures.panels", "notebook.results"):
+    for module in ("variants.catalogue", "figures.board", "figures.panels", "notebook.cards"):
         monkeypatch.setattr(f"attnkit.{module}.title_of", lambda variant: HOSTILE)
     texts = dict.fromkeys(("title", "question", "source", "says", "prediction"), HOSTILE)
     claim = dataclasses.replace(CLAIMS["one_matrix"], **texts)
@@ -179,7 +178,7 @@ def test_wrong_options_are_named():
         (snapshot.plot, {"theme": "pink"}, "theme: got 'pink', allowed light, dark or None"),
         (snapshot.plot, {"kind": "loss", "seed": 1}, "seed: got 1, allowed options theme"),
         (snapshot.plot, {"kind": "attention", "seed": 9}, "seed: got 9, allowed 0 to 4"),
-        (snapshot.plot, {"kind": "attention", "head": True}, 'got True, allowed 0 or "mean"'),
+        (snapshot.plot, {"kind": "attention", "head": 7}, 'head: got 7, allowed 0 or "mean"'),
         (short.plot, {"kind": "learning"}, "no long runs"),
         (small_claim("unmeasured").plot, {}, "claim: got 'unmeasured', allowed"),
         (atlas.plot, {"measure": "symetry"}, "measure: got 'symetry', "),

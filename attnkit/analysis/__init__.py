@@ -10,16 +10,16 @@ from attnkit.foundation.lazy import import_on_use
 if TYPE_CHECKING:
     from attnkit.analysis.direction import expectation, outcome
     from attnkit.analysis.inspection.request import Inspection
-    from attnkit.analysis.inspection.tying import measure_tying, tying_table
+    from attnkit.analysis.inspection.surgery import measure_tying, tying_table
     from attnkit.analysis.inspection.views import inspect
 
 _HOMES = {
     "Inspection": "inspection.request",
     "expectation": "direction",
     "inspect": "inspection.views",
-    "measure_tying": "inspection.tying",
+    "measure_tying": "inspection.surgery",
     "outcome": "direction",
-    "tying_table": "inspection.tying",
+    "tying_table": "inspection.surgery",
 }
 
 __all__ = [

@@ -117,7 +117,6 @@ def _candidates(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _retrained(experiment: Experiment) -> list[Variant]:
-    """Return the variants that are trained again, in the order of the experiment."""
     symmetric = symmetric_variants(experiment)
     others = [variant for variant in experiment.sharing if variant not in symmetric]
     return [v for v in experiment.sharing if v in symmetric or v in others[:1]]
@@ -150,9 +149,7 @@ def state_of(experiment: Experiment, setting: str) -> str:
             return counted(experiment.training.steps, "step")
         case "self_mask":
             return "a self-mask" if size.self_mask else "no self-mask"
-        case "sharing":
-            return "separate W_Q and W_K"
-    raise ValueError(f"setting: got {setting!r}, allowed the settings of `changes_of`")
+    return "separate W_Q and W_K"
 
 
 def effect_sentences(before: Outcome, after: Outcome, setting: str) -> list[str]:

@@ -1,28 +1,35 @@
-"""Accuracy of trained models whose keys and values were tied afterwards, as values.
+"""Trained models whose matrices are tied afterwards: the loss at once, and further training.
 
 A trained QKV model can be changed to K=V in two ways. A mixture gives both roles the matrix
 α W_K + (1 − α) W_V. A repair keeps W_K and multiplies the values by a linear map that is fitted on
-activations. `attnkit.analysis.inspection.tying` measures both; this module holds the result and
+activations. `attnkit.analysis.inspection.surgery` measures both; this module holds the result and
 imports no torch. `docs/value_maps.py` compares other maps.
 
 If a head is as wide as the model and W_K is invertible, W_K⁻¹ W_V is a map without any error,
 because then V = K W_K⁻¹ W_V. For the keys of all heads together this is Slim attention (Graef and
 Wasielewski 2025, arXiv 2503.05840). A narrower head loses what its keys do not contain.
+
+Further training (`train_on`) repeats the finished run, which gives the same numbers, ties it as the
+text of its variant says, and continues; for comparison, the same run also continues untied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attnkit.analysis.recovery import percent_of
+from attnkit.experiment import Experiment
+from attnkit.foundation.tables import csv_table
 from attnkit.foundation.words import counted, listed
-from attnkit.training.statistics import mean_interval, paired_difference
-from attnkit.training.summary import fixed, percent
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import Interval, mean_interval, paired_difference
+from attnkit.training.summary import fixed, percent, percent_limits
+from attnkit.variants import Variant
+from attnkit.variants.tying import TieAtOption
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +49,12 @@ NEAR_CHANCE = 0.05
 SMALLEST = 1e-5
 """Smallest singular value of the keys, as a share of the largest, that a fit uses. Smaller ones are
 rounding errors of activations in single precision."""
+
+MOST_SEEDS = 5
+"""Most seeds that a page ties: enough for an interval, few enough to wait for."""
+
+_LEAST_AFTER = 0.25
+"""Least steps after tying, as a share of the run's; the run is tied earlier if need be."""
 
 
 def linear_map(
@@ -96,12 +109,13 @@ class TyingResult:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays by name, as single precision."""
-        return {name: getattr(self, name).astype(np.float32) for name in _ARRAYS}
+        arrays = {n: v for n, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return {name: array.astype(np.float32) for name, array in arrays.items()}
 
     @property
     def header(self) -> dict[str, Any]:
         """All other attributes as plain values."""
-        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
+        return {n: v for n, v in vars(self).items() if not isinstance(v, np.ndarray)}
 
     @staticmethod
     def from_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TyingResult:
@@ -131,7 +145,8 @@ class TyingResult:
             )
             for way, accuracy in zip(ways, accuracies, strict=True)
         ]
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        columns = ["task", "sharing", "seed", "way", "alpha"]
+        return pd.DataFrame(rows, columns=[*columns, "accuracy_before", "accuracy_after", "cka"])
 
     @property
     def mean_cka(self) -> float:
@@ -208,7 +223,6 @@ class TyingResult:
 
     @property
     def _reason(self) -> str:
-        """Sentence about the width of a head, which decides what its keys contain."""
         width = self.d_head
         if width < self.d_model:
             return (
@@ -221,7 +235,6 @@ class TyingResult:
         )
 
     def _gain(self) -> str:
-        """Return the change from W_K for both to the map, in points, with its interval."""
         gain = paired_difference(self.fitted, self.kept_key)
         mean, low, high = (100 * float(value) for value in (gain.mean, gain.low, gain.high))
         if np.isnan(low) or round(low) == round(high):
@@ -229,16 +242,7 @@ class TyingResult:
         return f"{_signed(mean)} [{_signed(low)} to {_signed(high)}]"
 
 
-COLUMNS = (
-    "task", "sharing", "seed", "way", "alpha", "accuracy_before", "accuracy_after", "cka",
-)  # fmt: skip
-"""Columns of `TyingResult.table`."""
-
-_ARRAYS = ("before", "mixed", "fitted", "cka")
-
-
 def _signed(value: float) -> str:
-    """Return a number without decimals, with plus or a true minus."""
     return fixed(value, 0, "+") if round(value) else "0"
 
 
@@ -250,3 +254,142 @@ def _stretches(good: Bool[np.ndarray, " a"]) -> str:
         first, last = ALPHAS[stretch[0]], ALPHAS[stretch[-1]]
         texts.append(f"α = {first:g}" if first == last else f"α from {first:g} to {last:g}")
     return listed(texts, "or")
+
+
+def train_on(run: Experiment, seed: int, variant: str, text: str, most_steps: int) -> Experiment:
+    """Return an experiment that repeats a run, ties it where it ended, and trains it as long again.
+
+    Its other variant is the same run, never tied.
+
+    Args:
+        run: Experiment of the finished run, with all its seeds.
+        seed: Seed of the experiment that must be trained again; others are added as far as allowed.
+        variant: Variant of the experiment that is tied.
+        text: Text form of that variant with the tying, but without its time.
+        most_steps: Most steps of an experiment; a run of nearly as many steps is tied halfway.
+
+    Raises:
+        InvalidVariant, InvalidExperiment: If there is no such experiment; names what is wrong.
+    """
+    training = run.training
+    steps = min(2 * training.steps, most_steps)
+    tied_at = training.steps if steps >= (1 + _LEAST_AFTER) * training.steps else steps // 2
+    share = round(tied_at / steps, 6)
+    when = "" if share == TieAtOption.implied else f" tie_at={share}"
+    tied = Variant(f"{text}{when}")
+    seeds = run.seeds
+    n_seeds = min(len(seeds), MOST_SEEDS)
+    settings = {
+        "sharing": [tied.stages[0], tied],
+        "first_seed": min(seed, seeds[-1] - n_seeds + 1),
+        "n_seeds": n_seeds,
+        "steps": steps,
+        "schedule": "constant",
+        "warm_up": training.warm_up * training.steps / steps,
+    }
+    if run.equal != "nothing":  # keep the widths that equal costs have led to
+        size = run.adjusted(variant).size
+        settings |= {"equal": "nothing", "d_head": size.d_head, "d_mlp": size.d_mlp}
+    return run.replace(**settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """Effect of tying on the accuracy so far. Intervals are over seeds.
+
+    Attributes:
+        step: Step at which it was tied.
+        steps_since: Steps trained since then.
+        before: Accuracy at that step without tying.
+        at_once: Accuracy at that step, just after tying.
+        now: Accuracy of the tied variant at the last evaluation.
+        untied_now: Accuracy of the untied variant at the last evaluation.
+        back_after: Steps until each seed came within `SAME` of its accuracy before; NaN if never.
+        finished: Whether the training has ended.
+    """
+
+    step: int
+    steps_since: int
+    before: Interval
+    at_once: Interval
+    now: Interval
+    untied_now: Interval
+    back_after: Float[np.ndarray, " s"]
+    finished: bool
+
+    @property
+    def finding(self) -> str:
+        """Fall and recovery of the accuracy in two or three short sentences."""
+        fall = f"Tied at step {self.step}: {percent_of(self.before)} → {percent_of(self.at_once)}"
+        if self.steps_since == 0:
+            return f"{fall} at once."
+        back = self.back_after[~np.isnan(self.back_after)]
+        later = f"{self.steps_since} steps later"
+        if not np.isnan(self.back_after).any() and not back.any():
+            little = "nothing" if self.at_once.mean >= self.before.mean else "at most one point"
+            return f"{fall}, so {little} was lost. {later}: {percent_of(self.now)}."
+        return (
+            f"{fall} at once. {self._return}. {later} it has {percent_of(self.now)}, untied "
+            f"{percent_of(self.untied_now)}."
+        )
+
+    @property
+    def _return(self) -> str:
+        n_seeds = len(self.back_after)
+        back = np.unique(self.back_after[~np.isnan(self.back_after)])
+        if not len(back):
+            return "Not back" if self.finished else "Not back yet"
+        n_back = int((~np.isnan(self.back_after)).sum())
+        whose = "every seed" if n_back == n_seeds else f"{n_back} of {n_seeds} seeds"
+        when = " to ".join(f"{steps:.0f}" for steps in dict.fromkeys((back[0], back[-1])))
+        return f"Back{f' with {whose}' if n_seeds > 1 else ''} after {when} steps"
+
+
+def recovery_of(snapshot: Snapshot) -> Recovery | None:
+    """Return the effect of tying in an experiment of `train_on`; None before it is tied."""
+    experiment = snapshot.experiment
+    tied = tied_variant(experiment)
+    step = experiment.tie_step(tied)
+    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])  # (e, variant, seed)
+    since = snapshot.eval_steps >= step
+    if not since.any():
+        return None
+    of_tied = accuracy[since, experiment.sharing.index(tied)]
+    of_untied = accuracy[since, experiment.sharing.index(tied.stages[0])]
+    near = of_tied >= of_untied[0] - SAME
+    first = snapshot.eval_steps[since][near.argmax(0)] - step
+    return Recovery(
+        step,
+        int(snapshot.eval_steps[-1]) - step,
+        mean_interval(of_untied[0]),
+        mean_interval(of_tied[0]),
+        mean_interval(of_tied[-1]),
+        mean_interval(of_untied[-1]),
+        np.where(near.any(0), first, np.nan),
+        snapshot.status != "running",
+    )
+
+
+def tied_variant(experiment: Experiment) -> Variant:
+    """Return the variant of a `train_on` experiment that is tied during training."""
+    return next(variant for variant in experiment.sharing if len(variant.stages) > 1)
+
+
+def percent_of(interval: Interval) -> str:
+    """Return a mean in percent, with its interval if there is one."""
+    if np.isnan(interval.mean):
+        return "diverged"
+    low, high, mean = (float(value) for value in (interval.low, interval.high, interval.mean))
+    return percent(mean) + percent_limits(low, high, " [{}]")
+
+
+def curve_table(snapshot: Snapshot) -> str:
+    """Return every evaluation of every run as CSV."""
+    history = snapshot.history
+    measures = (history["accuracy"], history["loss"], snapshot.asymmetry)
+    rows = [
+        (step, variant.value, seed, *(values[evaluation, run] for values in measures))
+        for evaluation, step in enumerate(snapshot.eval_steps)
+        for run, (variant, seed) in enumerate(snapshot.experiment.runs)
+    ]
+    return csv_table(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"], rows)

@@ -6,13 +6,12 @@ Every error is one line. Files are checked before the work begins, and saved one
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from attnkit.foundation.documents import read_file, text_of
 from attnkit.foundation.files import check_writable, write_file
@@ -37,10 +36,6 @@ class BadInput(ValueError):
 
 class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one line and suggest known options."""
-
-    def print_help(self, file: Any = None) -> None:
-        """Print the help; raise an error if it cannot be written, which argparse does not."""
-        (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         """Print one line to standard error and exit."""
@@ -104,8 +99,7 @@ def known_name(field: str, text: str, known: Iterable[str]) -> str:
 
 def reason_of(error: OSError | ValueError) -> str:
     """Return why a file could not be read or written, without its name."""
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return "no path has a null character" if "embedded null" in text else text
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def say(text: str) -> None:
@@ -122,20 +116,16 @@ def check_files(arguments: argparse.Namespace, *options: str) -> None:
     """Check before long work that the files of these options can be written, without writing.
 
     Raises:
-        BadInput: If a file cannot be written, two options name the same file, or that of `--table`
-            lacks the marks.
+        BadInput: If a file cannot be written, or that of `--table` lacks the marks.
     """
-    option_of_path: dict[str, str] = {}
     for name in options:
-        option, target = f"--{name}", getattr(arguments, name)
+        target = getattr(arguments, name)
         if target is None or (name == "json" and target == SCREEN):
             continue
-        _check(option, target, "a file", check_writable)
-        if name == "table":
-            _check(option, target, "a file", partial(split_at_marks, command=arguments.command))
-        other = option_of_path.setdefault(os.path.realpath(target), option)
-        if other != option:
-            raise BadInput(f"{got_path(option, target)}, but {other} writes the same file")
+        with _problems(f"--{name}", target, "a file"):
+            check_writable(Path(target))
+            if name == "table":
+                split_at_marks(Path(target), arguments.command)
 
 
 def check_folder(option: str, target: str, files: Iterable[str]) -> None:
@@ -144,13 +134,12 @@ def check_folder(option: str, target: str, files: Iterable[str]) -> None:
     Raises:
         BadInput: If the folder or a file cannot be written.
     """
-
-    def check(folder: Path) -> None:
-        is_new = not folder.exists()
-        if is_new:
-            folder.mkdir()
-        elif not folder.is_dir():
+    folder = Path(target)
+    with _problems(option, target, "a folder"):
+        if folder.exists() and not folder.is_dir():
             raise BadInput(f"{got_path(option, target)}, but it is a file, allowed a folder")
+        is_new = not folder.exists()
+        folder.mkdir(exist_ok=True)
         try:
             for name in files:
                 if (folder / name).is_dir():
@@ -160,17 +149,16 @@ def check_folder(option: str, target: str, files: Iterable[str]) -> None:
             if is_new:
                 folder.rmdir()
 
-    _check(option, target, "a folder", check)
 
-
-def _check(option: str, target: str, allowed: str, check: Callable[[Path], object]) -> None:
+@contextmanager
+def _problems(option: str, target: str, allowed: str) -> Iterator[None]:
+    """Raise what is wrong with the path of an option as `BadInput`."""
     if not target:
         raise BadInput(f"{option}: got '', allowed {allowed}")
-    path = Path(target)
     try:
-        if not path.absolute().parent.is_dir():
+        if not Path(target).absolute().parent.is_dir():
             raise BadInput(f"{got_path(option, target)}, but its folder does not exist")
-        check(path)
+        yield
     except BadInput:
         raise
     except IsADirectoryError:

@@ -64,7 +64,6 @@ def _run_tasks(arguments: argparse.Namespace) -> int:
 
 
 def _print_own(name: str, as_json: bool) -> int:
-    """Print a task on data of one's own, which has no numbers without the data."""
     task, dials = OWN_TASKS[name], settings(name)
     if as_json:
         defaults = {setting.name: setting.default for setting in dials.values()}
@@ -83,7 +82,6 @@ def _print_setting(setting: Setting) -> None:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    """Return the description of a task for JSON."""
     task = TASKS[name]()
     defaults = {setting.name: setting.default for setting in settings(name).values()}
     return {

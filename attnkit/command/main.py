@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnkit import __version__
-from attnkit.command import claims, exports, lab, listings, models, sentence, sweep, train, upkeep
+from attnkit.command import claims, lab, listings, models, outputs, sweep, train
 from attnkit.command.arguments import (
     BAD_INPUT,
     BadInput,
@@ -24,7 +24,7 @@ from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.errors import Unreadable
 
-COMMANDS = (lab, train, listings, claims, sweep, models, sentence, exports, upkeep)
+COMMANDS = (lab, train, listings, claims, sweep, models, outputs)
 """Modules of the commands, in the order of the help."""
 
 _OF_ALL_COMMANDS = ("-h", "--help", "--version")

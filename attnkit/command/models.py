@@ -1,4 +1,4 @@
-"""The command `models`: measure trained models of others, head by head."""
+"""The commands `models` and `sentence`: heads of trained models of others."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnkit.command.arguments import (
+    BAD_INPUT,
     BadInput,
     Commands,
     Saving,
     add_command,
     check_files,
+    check_folder,
+    error_line,
     got_path,
     say,
 )
 from attnkit.command.process import INTERRUPTED, interrupts
-from attnkit.foundation.settings import shown
+from attnkit.foundation.files import write_file
 from attnkit.realmodels.base import RealModel
 from attnkit.realmodels.errors import Unreadable
 
@@ -29,11 +32,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnkit.realmodels.atlas import Atlas, Setting
+    from attnkit.realmodels.sentence import SentenceReading
 
 
 def add_to(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = add_command(commands, "models", "measure trained models of others, head by head", _run)
+    """Add the commands to the command line."""
+    parser = add_command(
+        commands, "models", "measure trained models of others, head by head", _run_models
+    )
     parser.add_argument(
         "sources",
         nargs="*",
@@ -58,7 +64,10 @@ def add_to(commands: Commands) -> None:
         "--fold", action="store_true", help="multiply the norm's gains into the weight matrices"
     )
     parser.add_argument(
-        "--offset", default="0", help="tokens from key to query, for models with rotary positions"
+        "--offset",
+        type=int,
+        default=0,
+        help="tokens from key to query, for models with rotary positions",
     )
     parser.add_argument(
         "--every-setting",
@@ -76,9 +85,39 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--ship", action="store_true", help="replace the atlas that ships with the package"
     )
+    parser = add_command(
+        commands,
+        "sentence",
+        "what each head of a trained model does with a sentence of yours",
+        _run_sentence,
+    )
+    parser.add_argument(
+        "source",
+        metavar="MODEL",
+        help="a folder or file with a tokenizer beside it, an installed package, or owner/name on "
+        "the hub; running a model needs the extra `models`",
+    )
+    parser.add_argument(
+        "sentence",
+        nargs="?",
+        metavar="SENTENCE",
+        help="the sentence; without one, a line of standard input is a sentence",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the figures of one head (*.html), the table of all heads (*.csv, *.parquet), "
+        "or all scores and patterns (*.safetensors); of several sentences, a folder",
+    )
+    for name in ("layer", "head"):
+        parser.add_argument(
+            f"--{name}",
+            type=int,
+            help=f"{name} of the figures, from 0 (default: the head that tells most)",
+        )
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_models(arguments: argparse.Namespace) -> int:
     import pandas  # noqa: F401  # before Ctrl-C raises: an import must not be interrupted
 
     from attnkit.realmodels.atlas import Atlas
@@ -110,6 +149,7 @@ def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[At
     """Measure models; each finished atlas is appended, so that an interrupt does not lose it."""
     from tqdm import tqdm
 
+    from attnkit.realmodels.activations import with_activations
     from attnkit.realmodels.atlas import Atlas, measure_model, notes_on
     from attnkit.realmodels.hub import revisions_of
     from attnkit.realmodels.revisions import trainings
@@ -122,24 +162,22 @@ def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[At
         _check_training(arguments.training, len(trainings(model.name for model in models)))
     for source, model in zip(sources, models, strict=True):
         with tqdm(desc=model.name, unit="layer", file=sys.stderr, leave=False) as bar:
+            stem = re.sub(r"\W+", "-", model.name)
             atlas = measure_model(
                 model,
                 settings,
                 portraits=bool(arguments.portraits or arguments.ship),
                 progress=partial(_show_progress, bar),
-                kept=_kept_layers(arguments.out, model.name),
+                kept=Path(f"{arguments.out}.{stem}.layers") if arguments.out else None,
             )
         for note in dict.fromkeys([*model.notes, *notes_on(atlas.table)]):
             say(f"{model.name}: {note}")
         if arguments.activations or arguments.ship:
-            atlas = Atlas(_with_activations(atlas.table, source), atlas.arrays)
+            try:
+                atlas = Atlas(with_activations(atlas.table, source), atlas.arrays)
+            except Unreadable as error:
+                say(f"not run on text: {error}")
         atlases.append(atlas)
-
-
-def _kept_layers(out: str | None, name: str) -> Path | None:
-    """Return the folder that keeps a model's finished layers until all are; None without --out."""
-    stem = re.sub(r"\W+", "-", name)
-    return None if out is None else Path(f"{out}.{stem}.layers")
 
 
 def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
@@ -155,7 +193,6 @@ def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
 
 
 def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> None:
-    """Write and print the requested outputs; published tables only if no model is missing."""
     from attnkit.realmodels.answer import as_they_stand, summary
     from attnkit.realmodels.revisions import describe_training, over_training, training_table
     from attnkit.realmodels.tie_costs import cost_table
@@ -188,23 +225,11 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
 
 
 def _write_training(rows: pd.DataFrame, target: str) -> None:
-    """Write the rows of `over_training` as a table, or the figure of their only model."""
-    from attnkit.foundation.files import write_file
     from attnkit.foundation.tables import csv_of_frame
     from attnkit.notebook.plots import training_figure
 
     is_table = target.endswith(".csv")
     write_file(Path(target), csv_of_frame(rows) if is_table else training_figure(rows).to_html())
-
-
-def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
-    from attnkit.realmodels.activations import with_activations
-
-    try:
-        return with_activations(table, source)
-    except Unreadable as error:
-        say(f"not run on text: {error}")
-        return table
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
@@ -213,30 +238,28 @@ def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
 
     if arguments.every_setting or arguments.ship:
         return SETTINGS
-    if not re.fullmatch(r"-?\d{1,6}", arguments.offset, re.ASCII):
-        got = shown(arguments.offset, quoted=True)
-        raise BadInput(f"--offset: got {got}, allowed a whole number of at most six digits")
-    return (Setting(arguments.fold, int(arguments.offset)),)
+    return (Setting(arguments.fold, arguments.offset),)
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check the options of the outputs before the models are measured."""
     for option, *endings in (
         ("out", ".parquet"),
         ("portraits", ".safetensors"),
         ("training", ".html", ".csv"),
     ):
-        target = getattr(arguments, option)
-        if target is not None and not target.endswith(tuple(endings)):
-            got = got_path(f"--{option}", target)
-            raise BadInput(f"{got}, allowed a name that ends in {' or '.join(endings)}")
-    if arguments.table and (arguments.fold or arguments.offset != "0"):
+        _check_ending(f"--{option}", getattr(arguments, option), tuple(endings))
+    if arguments.table and (arguments.fold or arguments.offset):
         raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
     check_files(arguments, "out", "portraits", "training", "table")
 
 
+def _check_ending(option: str, target: str | None, endings: tuple[str, ...]) -> None:
+    if target is not None and not target.endswith(endings):
+        got = got_path(option, target)
+        raise BadInput(f"{got}, allowed a name that ends in {' or '.join(endings)}")
+
+
 def _check_training(target: str, n_models: int) -> None:
-    """Check that there is a model with several revisions, and only one if it is to be drawn."""
     if not n_models:
         raise BadInput(
             f"{got_path('--training', target)}, allowed with several revisions of one model, such "
@@ -262,3 +285,95 @@ def _ship(atlas: Atlas) -> None:
 def _show_progress(bar: Any, done: int, total: int) -> None:
     bar.total = total
     bar.update(done - bar.n)
+
+
+def _run_sentence(arguments: argparse.Namespace) -> int:
+    from attnkit.realmodels.sentence import SentenceReader, checked_sentence
+
+    for given, missing in (("layer", "head"), ("head", "layer")):
+        if getattr(arguments, given) is not None and getattr(arguments, missing) is None:
+            raise BadInput(f"--{missing}: missing, allowed --layer and --head together")
+    if arguments.sentence is None:
+        return _read_lines(arguments)
+    _check_ending("--out", arguments.out, (".html", ".csv", ".parquet", ".safetensors"))
+    check_files(arguments, "out")
+    checked_sentence(arguments.sentence)
+    reading = SentenceReader(arguments.source).read(arguments.sentence)
+    if arguments.layer is not None:
+        try:
+            reading = reading.head(arguments.layer, arguments.head)
+        except ValueError as error:
+            raise BadInput(f"--{error}") from None
+    with Saving() as saving:
+        if arguments.out is not None:
+            target = Path(arguments.out)
+            saving.attempt("--out", arguments.out, lambda: _write_reading(reading, target))
+        _print_reading(reading)
+    return 0
+
+
+def _read_lines(arguments: argparse.Namespace) -> int:
+    """Read the lines of standard input, and write FOLDER/1.safetensors and so on.
+
+    A line that cannot be read is reported with its number, and the next one is read.
+    """
+    from attnkit.realmodels.sentence import SentenceReader
+
+    if arguments.layer is not None:
+        raise BadInput("--layer: allowed with one SENTENCE only")
+    if arguments.out is not None:
+        check_folder("--out", arguments.out, ())
+        Path(arguments.out).mkdir(exist_ok=True)
+    reader = SentenceReader(arguments.source)
+    if sys.stdin.isatty():
+        say("Type a sentence and press Enter; Ctrl-D ends.")
+    code = 0
+    for number, line in enumerate(iter(sys.stdin.buffer.readline, b""), 1):
+        try:
+            reading = reader.read(line.decode("utf-8", "replace").rstrip("\r\n"))
+        except Unreadable as error:
+            say(error_line(f"line {number}: {error}").rstrip())
+            code = BAD_INPUT
+            continue
+        if arguments.out is None:
+            _print_reading(reading)
+            continue
+        with Saving() as saving:
+            file = str(Path(arguments.out) / f"{number}.safetensors")
+            saving.file("--out", file, reading.to_bytes())
+    return code
+
+
+def _write_reading(reading: SentenceReading, target: Path) -> None:
+    from attnkit.figures.sentence import explain, sentence_film
+    from attnkit.foundation.tables import csv_of_frame
+    from attnkit.ui.standalone import standalone_html
+
+    if target.suffix == ".parquet":
+        reading.table.to_parquet(target, index=False)
+    elif target.suffix == ".csv":
+        write_file(target, csv_of_frame(reading.table))
+    elif target.suffix == ".safetensors":
+        write_file(target, reading.to_bytes())
+    else:
+        title, note = f"{reading.model}: {reading.sentence}", " ".join(explain(reading))
+        blob = sentence_film(reading).to_bytes()
+        write_file(target, standalone_html(title, "sentence", blob, note))
+
+
+def _print_reading(reading: SentenceReading) -> None:
+    from attnkit.figures.sentence import (
+        describe_head,
+        describe_heads,
+        explain,
+        strongest_heads,
+    )
+    from attnkit.foundation.tables import markdown_table
+
+    for sentence in explain(reading):
+        say(sentence)
+    table = strongest_heads(reading)
+    if len(table):
+        print(markdown_table(list(table.columns), table.astype(str).to_numpy().tolist(), "lrlrr"))
+    print(describe_heads(reading))
+    print(describe_head(reading), flush=True)

@@ -1,13 +1,11 @@
-"""Signals and standard streams of a command's process.
+"""Signals and standard output of a command's process.
 
-Ctrl-C and SIGTERM end a command at once, or let it save its results first. Streams may be closed,
-full, or read by a program that ends early. This module is imported before all slow imports, so it
-imports little itself.
+Ctrl-C and SIGTERM end a command at once, or let it save its results first. This module is imported
+before all slow imports, so it imports little itself.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -37,7 +35,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.n_signals = 0
-        self._handle = self._leave
+        self._has_begun = self._computes = False
 
     def install(self) -> None:
         """Handle the signals of this process from now on, except those that it ignores."""
@@ -54,7 +52,7 @@ class Interrupts:
         """Begin a block in which the first signal raises `KeyboardInterrupt`."""
         if self.n_signals:
             raise KeyboardInterrupt
-        self._handle = self._stop
+        self._has_begun = self._computes = True
 
     def __exit__(self, *_: object) -> None:
         """End the block; its results are saved next."""
@@ -62,53 +60,23 @@ class Interrupts:
 
     def hold(self) -> None:
         """Only count signals from now on, because results are being saved."""
-        self._handle = self._count
+        self._has_begun, self._computes = True, False
 
     def received(self, *_: object) -> None:
         """Handle one signal."""
         self.n_signals += 1
-        if self.n_signals >= _SIGNALS_TO_END:
-            self._leave()
-        self._handle()
-
-    def _leave(self) -> None:
-        try:
-            os.write(2, f"{MESSAGE}\n".encode())
-        finally:  # standard error may be closed
-            os._exit(INTERRUPTED)
-
-    def _stop(self) -> None:
-        self.hold()
-        raise KeyboardInterrupt
-
-    def _count(self) -> None:
-        pass
+        if not self._has_begun or self.n_signals >= _SIGNALS_TO_END:
+            try:
+                os.write(2, f"{MESSAGE}\n".encode())
+            finally:  # standard error may be closed
+                os._exit(INTERRUPTED)
+        if self._computes:
+            self.hold()
+            raise KeyboardInterrupt
 
 
 interrupts = Interrupts()
 """Handler of this process; where it is not installed, Ctrl-C works as usual in Python."""
-
-
-def prepare_streams() -> None:
-    """Make the standard streams of this process safe to use.
-
-    A closed stream is connected to the null device: otherwise the next file that is opened gets
-    its number, and libraries write their messages into that file.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
-    encoding = sys.stderr.encoding if sys.stderr is not None else "utf-8"
-    sys.stderr = io.TextIOWrapper(
-        _Lossy(2, "w", closefd=False),
-        encoding=encoding,
-        errors="backslashreplace",
-        line_buffering=True,
-    )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names can have any bytes
 
 
 def discard_output() -> None:
@@ -118,13 +86,3 @@ def discard_output() -> None:
     os.close(null)
     with suppress(OSError):
         sys.stdout.flush()
-
-
-class _Lossy(io.FileIO):
-    """Raw stream that ignores write errors: a lost message must not end a training."""
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)

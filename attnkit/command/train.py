@@ -7,7 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from attnkit.command.arguments import (
     check_files,
     check_folder,
     got_path,
+    known_name,
     reason_of,
     say,
 )
@@ -148,8 +149,9 @@ def _run(arguments: argparse.Namespace) -> int:
         saving.file("--json", arguments.json, document + "\n")
         if arguments.out is not None:
             saving.attempt("--out", arguments.out, lambda: result.save(arguments.out))
-        if stored is None and arguments.store is not None:
-            put = partial(_store_finished, result, arguments.store)
+        is_finished = result.snapshot.status == "finished"
+        if stored is None and arguments.store is not None and is_finished:
+            put = partial(_put, result, arguments.store)
             saving.attempt("--store", arguments.store, put)
         if arguments.json == SCREEN:
             print(document)
@@ -160,7 +162,12 @@ def _run(arguments: argparse.Namespace) -> int:
         raise BadInput(
             f"--attention: {failed}, during the training; the numbers are those of step {step:,}"
         )
-    return 0 if result.snapshot.status == "finished" else INTERRUPTED
+    return 0 if is_finished else INTERRUPTED
+
+
+def _put(result: Result, address: str) -> None:
+    with _open_store(address) as store:
+        store.put(*result.to_blobs())
 
 
 @contextmanager
@@ -172,20 +179,15 @@ def _open_store(address: str) -> Iterator[ResultStore]:
     from attnkit.service.server import server_settings
     from attnkit.service.store import ResultStore, Unavailable
 
-    if "\0" in address:
-        raise BadInput(f"{got_path('--store', address)}, but no address has a null character")
-    store: ResultStore | None = None
+    server = server_settings()
     try:
-        server = server_settings()
         store = ResultStore(address or server.store, megabytes=server.store_megabytes)
-        yield store
+        with closing(store):
+            yield store
     except Unavailable as error:
         raise BadInput(f"--store: {error}") from None
-    finally:
-        if store is not None:
-            store.close()
-            for note in store.notes:
-                say(note)
+    for note in store.notes:
+        say(note)
 
 
 def _find_stored(experiment: Experiment, address: str, device: str) -> Result | None:
@@ -208,12 +210,6 @@ def _find_stored(experiment: Experiment, address: str, device: str) -> Result | 
         return None
     say(f"experiment {experiment.hash} is stored: nothing is trained")
     return result
-
-
-def _store_finished(result: Result, address: str) -> None:
-    if result.snapshot.status == "finished":
-        with _open_store(address) as store:
-            store.put(*result.to_blobs())
 
 
 def train_with_progress(experiment: Experiment, device: str) -> Result:
@@ -311,13 +307,11 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
         allowed = listed(list(OWN_TASKS), "or")
         raise BadInput(f"--task: got {shown(named, quoted=True)}, allowed {allowed} beside --data")
     separator = arguments.separator.replace("\\t", "\t")
-    for name, value, known in (
-        ("separator", separator, SEPARATORS),
-        ("encoding", arguments.encoding, ENCODINGS),
-    ):
-        if value and value not in known:
-            allowed = ", ".join(repr(one) if name == "separator" else one for one in known)
-            raise BadInput(f"--{name}: got {shown(value, quoted=True)}, allowed {allowed}")
+    if separator and separator not in SEPARATORS:
+        allowed = ", ".join(map(repr, SEPARATORS))
+        raise BadInput(f"--separator: got {shown(separator, quoted=True)}, allowed {allowed}")
+    if arguments.encoding:
+        known_name("--encoding", arguments.encoding, ENCODINGS)
     choices = Choices(
         kind=named,
         columns=tuple(n.strip() for n in arguments.columns.split(",") if n.strip()),

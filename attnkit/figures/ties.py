@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.recovery import percent_of, tied_variant
-from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, NEAR_CHANCE, TyingResult
+from attnkit.analysis.tying import (
+    ALPHAS,
+    MIXTURE_NAMES,
+    NEAR_CHANCE,
+    TyingResult,
+    percent_of,
+    tied_variant,
+)
 from attnkit.figures.curves import (
     History,
     metric_axis,
@@ -59,11 +65,6 @@ class TieOption:
         """Text of `by` on screen: "average" or, say, "keep W_K"."""
         return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
-    @property
-    def label(self) -> str:
-        """Name of the way on screen: the sharing and how it comes about."""
-        return f"{self.tie}, {self.method}"
-
     def conclusion(self, name: str, chance: float) -> str:
         """Return a sentence about what tying costs at once.
 
@@ -110,33 +111,10 @@ def ways_of(inspected: InspectionResult) -> list[TieOption]:
     ]
 
 
-def next_way(
-    ways: Sequence[TieOption], chosen: TieOption, came_back: bool, tried: Set[str]
-) -> TieOption | None:
-    """Return a way to tie that is worth trying after another one; None if there is none.
-
-    If the chosen way came back, it is one that makes scores symmetric, with the lowest accuracy at
-    once; otherwise one that does not, with the highest. Sharings that were not tried go first.
-
-    Args:
-        ways: All ways of all variants.
-        chosen: The way that was tried.
-        came_back: Whether its accuracy came back.
-        tried: Labels of the ways that were tried.
-    """
-    candidates = [
-        way
-        for way in ways
-        if way.variant == chosen.variant
-        and way.tie != chosen.tie
-        and way.text
-        and not way.refusal
-        and way.label not in tried
-        and Sharing(way.tie).symmetric == came_back
-    ]
-    ties = {label.partition(",")[0] for label in tried}
-    sign = 1 if came_back else -1
-    return min(candidates, key=lambda way: (way.tie in ties, sign * way.at_once), default=None)
+def way_in_words(tied: Variant) -> str:
+    """Return how a variant is tied during training: the sharing and how it comes about."""
+    kept = tied.given.get("tie_by")
+    return f"{tied.stages[-1].sharing}, {f'keep W_{kept.value[-1]}' if kept else 'average'}"
 
 
 def ways_table(ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:

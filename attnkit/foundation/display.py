@@ -26,7 +26,7 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         """Return a self-contained piece of HTML for a notebook."""
-        html: str = import_module("attnkit.notebook").html_of(self)
+        html: str = import_module("attnkit.notebook.cards").card_of(self)
         return html
 
 
@@ -49,7 +49,7 @@ class Plotted(Displayed):
         Raises:
             ValueError: If the kind or an option is not allowed.
         """
-        figure: Figure = import_module("attnkit.notebook").plot(self, kind, **options)
+        figure: Figure = import_module("attnkit.notebook.plots").plot(self, kind, **options)
         return figure
 
     def _ipython_display_(self) -> None:

@@ -10,14 +10,17 @@ import inspect
 import os
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from html import escape
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.io import renderers
 
+from attnkit.analysis.attention_map import example_of, map_layout_of, shown_columns, telling_layer
 from attnkit.claims import Claim
 from attnkit.evidence.record import Evidence, load_shipped
 from attnkit.figures.atlas import describe_scatter, plot_distribution, plot_scatter
@@ -34,7 +37,9 @@ from attnkit.figures.evidence import (
 )
 from attnkit.figures.groups import groups_of, heads_in
 from attnkit.figures.learning import LEARNING_KEY, plot_learning
-from attnkit.figures.panels import Figure
+from attnkit.figures.maps import attention_maps, of_head, where_in_words
+from attnkit.figures.marks import Mark, cells, dots, frame
+from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw, row_axis
 from attnkit.figures.portrait import (
     describe_angles,
     describe_spectra,
@@ -46,18 +51,18 @@ from attnkit.figures.portrait import (
 from attnkit.figures.revisions import plot_revisions
 from attnkit.foundation.display import Displayed, NoFigure
 from attnkit.foundation.settings import allowed_names, shown
-from attnkit.notebook.heatmaps import plot_attention, plot_scores
 from attnkit.realmodels.atlas import Atlas, MeasuredHead
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.portraits import Portrait
 from attnkit.realmodels.revisions import describe_training, over_training
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
+from attnkit.variants.palette import BLUE_RED, VIRIDIS, colors_of
 
 if renderers.default == "plotly_mimetype" and "PLOTLY_RENDERER" not in os.environ:
     renderers.default = "plotly_mimetype+notebook"  # so that exported notebooks have figures, too
 
-THEMES = {"": "#767676", "light": "#222222", "dark": "#eeeeee"}
+THEMES = {None: "#767676", "light": "#222222", "dark": "#eeeeee"}
 """Colour of texts for a theme; the first one is readable on light and on dark."""
 
 _TOP, _LINE = 34, 17
@@ -65,6 +70,15 @@ _TOP, _LINE = 34, 17
 
 _LEGEND = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
 """Place of a legend: on the right, where no title is."""
+
+_CELL, _LEAST, _LETTER = 22, 150, 7
+"""Heights in pixels: a row of cells, the lowest panel, and a letter of the upright names below."""
+
+_INSET, _CIRCLE = 0.42, 12
+"""Distance of a frame from the middle of a cell in cells; diameter of a circle in pixels."""
+
+_MARK = (("rgba(0,0,0,0.75)", 4), ("#ffffff", 1.8))
+"""Colour and width of the lines of a mark: a dark halo below white."""
 
 Titled = tuple[Figure, str, str]
 """A figure, its title, and a sentence that says how to read it."""
@@ -88,18 +102,17 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
     value = value.snapshot if isinstance(value, Result) else value
     kinds = _kinds_of(value)
     kind = kind or next(iter(kinds))
-    if kind not in list(kinds):
-        raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, str(kind))}")
-    if theme is not None and (not theme or theme not in list(THEMES)):
+    if kind not in kinds:
+        raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, kind)}")
+    if theme not in THEMES:
         raise ValueError(f"theme: got {_quoted(theme)}, allowed light, dark or None")
-    draw = kinds[kind]
-    known = list(inspect.signature(draw).parameters)[1:]
+    known = list(inspect.signature(kinds[kind]).parameters)[1:]
     for name in options:
         if name not in known:
             allowed = allowed_names(["theme", *known], name)
             raise ValueError(f"{name}: got {_quoted(options[name])}, allowed options {allowed}")
-    figure, title, reading = draw(value, **options)
-    return finished(figure, title, reading, THEMES[theme or ""])
+    figure, title, reading = kinds[kind](value, **options)
+    return finished(figure, title, reading, THEMES[theme])
 
 
 def figures_of(value: Displayed) -> str:
@@ -116,7 +129,7 @@ def _quoted(value: Any) -> str:
     return shown(value, quoted=True)
 
 
-def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) -> go.Figure:
+def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[None]) -> go.Figure:
     """Return a figure with its title and the colour of its texts."""
     lines = textwrap.wrap(reading, 120)
     small = "<br>".join(f'<span style="font-size:12px">{escape(line)}</span>' for line in lines)
@@ -142,8 +155,161 @@ def finished(figure: Figure, title: str, reading: str, ink: str = THEMES[""]) ->
     return go.Figure({"data": figure["data"], "layout": layout})
 
 
+def plot_attention(
+    snapshot: Snapshot, seed: int | None = None, layer: int | None = None, head: int | str = 0
+) -> Titled:
+    """Plot the attention of the probe example: rows are queries, columns are keys.
+
+    Args:
+        snapshot: The snapshot.
+        seed: One of the seeds; None for the first one.
+        layer: Index of the layer, from 0; None for the last one. Titles count from 1.
+        head: Index of the head, from 0; or "mean" for the mean over heads. Titles count from 1.
+
+    Raises:
+        ValueError: If there is no such seed, layer or head.
+    """
+    texts, values, where = _maps(
+        snapshot, snapshot.probe.pattern, _chosen(snapshot, seed, layer, head)
+    )
+    notes = [panel["lacking"] or panel["summary"] for panel in texts["panels"]]
+    figure = _drawn(snapshot, texts, values, notes, Scale(0, 1, VIRIDIS))
+    title = f"{snapshot.experiment.task.title}: attention, {where}"
+    circles = "Circle: the entry that points back. " if max(texts["reverse"]) >= 0 else ""
+    reading = f"Each row looks at the brighter columns. Frame: the right one. {circles}"
+    return figure, title, f"{reading}{texts['cut']}"
+
+
+def plot_scores(
+    snapshot: Snapshot, seed: int | None = None, layer: int | None = None, head: int | str = 0
+) -> Titled:
+    """Plot the scaled scores of the probe example before mask and softmax.
+
+    Arguments and errors are those of `plot_attention`.
+    """
+    if snapshot.probe.scores is None:
+        raise ValueError("kind: got 'scores', allowed other kinds: this result has no scores")
+    texts, values, where = _maps(
+        snapshot, snapshot.probe.scores, _chosen(snapshot, seed, layer, head), rest=False
+    )
+    finite = [np.abs(v[np.isfinite(v)]).max(initial=0.0) for v in values if v is not None]
+    most = float(max(finite, default=0.0)) or 1.0
+    notes = [panel["lacking"] for panel in texts["panels"]]
+    figure = _drawn(snapshot, texts, values, notes, Scale(-most, most, BLUE_RED))
+    title = f"{snapshot.experiment.task.title}: scores before softmax, {where}"
+    return figure, title, f"Blue below 0, red above. Frame: the right column. {texts['cut']}"
+
+
+def _maps(
+    snapshot: Snapshot,
+    recorded: np.ndarray,
+    chosen: tuple[int, int, int | None],
+    *,
+    rest: bool = True,
+) -> tuple[dict[str, Any], list[np.ndarray | None], str]:
+    """Return the maps of all variants.
+
+    Args:
+        snapshot: The snapshot.
+        recorded: Patterns or scores of the probe example; see `of_head`.
+        chosen: Seed, layer and head; the head is None for the mean.
+        rest: Whether a column may hold the sum over all positions that have none.
+
+    Returns:
+        Their texts and marked entries, from `attention_maps`; the (rows, columns) numbers of each
+        variant, None for one that lacks the head; and seed, layer and head in words.
+    """
+    experiment = snapshot.experiment
+    spec = experiment.layer_specs[chosen[1]]
+    layout = map_layout_of(experiment.task, spec, example_of(snapshot))
+    layout = layout if rest else replace(layout, rest=False)
+    values = [
+        None if of_one is None else shown_columns(of_one[layout.rows], layout)
+        for of_one in of_head(snapshot, recorded, *chosen)
+    ]
+    texts = attention_maps(snapshot, *chosen, layout)
+    return texts, values, where_in_words(experiment, *chosen)
+
+
+def _chosen(
+    snapshot: Snapshot, seed: int | None, layer: int | None, head: int | str
+) -> tuple[int, int, int | None]:
+    """Return seed, layer and head after checking them; the head is None for the mean."""
+    experiment = snapshot.experiment
+    seed = experiment.first_seed if seed is None else seed
+    layer = telling_layer(experiment.layer_specs) if layer is None else layer
+    limits = {
+        "seed": (seed, experiment.seeds),
+        "layer": (layer, range(len(experiment.layer_specs))),
+        "head": (head, range(experiment.n_heads)),
+    }
+    for name, (value, allowed) in limits.items():
+        if value not in allowed and (name, value) != ("head", "mean"):
+            first, last = allowed[0], allowed[-1]
+            words = str(first) if first == last else f"{first} to {last}"
+            words += ' or "mean"' if name == "head" else ""
+            raise ValueError(f"{name}: got {_quoted(value)}, allowed {words}")
+    return seed, layer, head if isinstance(head, int) else None
+
+
+def _drawn(
+    snapshot: Snapshot,
+    texts: dict[str, Any],
+    values: list[np.ndarray | None],
+    notes: list[str],
+    scale: Scale,
+) -> Figure:
+    """Return a panel per variant with a note after its name; see `_maps`."""
+    names = (panel["name"] for panel in texts["panels"])
+    looks = zip(names, colors_of(snapshot.experiment.sharing), notes, values, strict=True)
+    panels = [
+        _panel(texts, of_one, Title(name, "", color, note)) for name, color, note, of_one in looks
+    ]
+    below = 14 + _LETTER * max(map(len, texts["columns"]))
+    return draw(panels, columns=5, right=30, bottom=below, scale=scale)
+
+
+def _panel(texts: dict[str, Any], values: np.ndarray | None, title: Title) -> Panel:
+    rows, columns = texts["rows"], texts["columns"]
+    at_x, at_y = range(len(columns)), range(len(rows))
+    angle = -90 if any(len(name) > 1 for name in columns) else 0
+    x_names, y_names = ([escape(name) for name in names] for names in (columns, rows))
+    x = Axis(-0.5, len(columns) - 0.5, "", at_x, x_names, grid=False, angle=angle)
+    y = row_axis(y_names)
+    marks: list[Mark] = []
+    if values is not None:
+        tips = [
+            [
+                f"{escape(f'{title.name}: “{row}” to “{column}”')}: {value:.2f}"
+                for column, value in zip(texts["column_titles"], of_row, strict=True)
+            ]
+            for row, of_row in zip(rows, values, strict=True)
+        ]
+        numbers = np.round(values.astype(np.float64), 4)
+        marks = [cells(at_x, at_y, numbers, tips=tips)]
+        marks += [
+            frame((column - _INSET, column + _INSET), (row - _INSET, row + _INSET), color, width)
+            for row, column in enumerate(texts["target"])
+            if column >= 0
+            for color, width in _MARK
+        ]
+        reverse = [(row, column) for row, column in enumerate(texts["reverse"]) if column >= 0]
+        marks += [  # points and not shapes, which would be ellipses in cells that are no squares
+            dots(
+                [column for _, column in reverse],
+                [row for row, _ in reverse],
+                color,
+                symbol="circle-open",
+                size=_CIRCLE,
+                edge={"width": width},
+            )
+            for color, width in _MARK
+            if reverse
+        ]
+    return Panel(x, y, marks, title, max(_LEAST, _CELL * len(rows)))
+
+
 def _curves(plot: Callable[[Snapshot], Figure], words: str, snapshot: Snapshot) -> Titled:
-    """Plot curves, with their legend in words."""
     figure = plot(snapshot)
     legend = figure["layout"]["meta"]["legend"]
     task = snapshot.experiment.task
@@ -156,8 +322,12 @@ def _curves(plot: Callable[[Snapshot], Figure], words: str, snapshot: Snapshot) 
 def _record(
     plot: Callable[[Evidence], Figure | None], reading: str, value: Claim | Evidence
 ) -> Titled:
-    """Plot a record, or the shipped record of a claim."""
-    evidence = _evidence(value)
+    if isinstance(value, Claim):
+        evidence = load_shipped().get(value.id)
+        if evidence is None or evidence.claim != value:
+            raise NoFigure(f"claim: got {value.id!r}, allowed one whose record ships, or a record")
+    else:
+        evidence = value
     figure = plot(evidence)
     if figure is None:
         raise ValueError(
@@ -166,48 +336,28 @@ def _record(
     return figure, evidence.claim.title, reading
 
 
-def _evidence(value: Claim | Evidence) -> Evidence:
-    """Return a record, or the shipped record of a claim.
-
-    Raises:
-        ValueError: If no record of the claim ships.
-    """
-    if isinstance(value, Evidence):
-        return value
-    record = load_shipped().get(value.id)
-    if record is None or record.claim != value:
-        raise NoFigure(f"claim: got {value.id!r}, allowed one whose record ships, or a record")
-    return record
-
-
-def _split(head: MeasuredHead) -> Titled:
-    """Plot the symmetric and the skew part of W_Q W_Kᵀ."""
-    portrait = _portrait(head)
-    title = f"{head.in_words}: W_Q W_Kᵀ in two parts"
-    return plot_split(portrait), title, describe_split(portrait)
-
-
-def _spectra(head: MeasuredHead) -> Titled:
-    """Plot the spectra of W_Q W_Kᵀ and of its two parts."""
-    portrait = _portrait(head)
-    return plot_spectra(portrait), f"{head.in_words}: spectra", describe_spectra(portrait)
+def _of_head(
+    plot: Callable[[Portrait], Figure],
+    title: str,
+    describe: Callable[[Portrait], str],
+    head: MeasuredHead,
+) -> Titled:
+    if head.portrait is None:
+        raise NoFigure(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
+    return plot(head.portrait), f"{head.in_words}: {title}", describe(head.portrait)
 
 
 def _angles(head: MeasuredHead) -> Titled:
-    """Plot the angles between what Q, K and V read."""
-    portrait, d_model = _portrait(head), int(head.row["d_model"])
-    title = f"{head.in_words}: do Q, K and V read the same directions?"
-    return plot_angles(portrait, d_model), title, describe_angles(portrait, d_model)
-
-
-def _portrait(head: MeasuredHead) -> Portrait:
-    if head.portrait is None:
-        raise NoFigure(f"head: got {head.in_words!r}, allowed one whose portrait was kept")
-    return head.portrait
+    d_model = int(head.row["d_model"])
+    return _of_head(
+        partial(plot_angles, d_model=d_model),
+        "do Q, K and V read the same directions?",
+        partial(describe_angles, d_model=d_model),
+        head,
+    )
 
 
 def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
-    """Plot a dot per head, a row per model and kind of layer, beside random matrices."""
     chosen = _measure("measure", measure)
     heads = heads_in(atlas.table, fold=False, offset=0)
     reading = "A dot is a head, the large mark the median. Grey: random matrices of this shape."
@@ -215,7 +365,6 @@ def _distribution(atlas: Atlas, measure: str = "overlap_qk") -> Titled:
 
 
 def _scatter(atlas: Atlas, x: str = "overlap_qk", y: str = "symmetry") -> Titled:
-    """Plot two measures against each other, a dot per head."""
     a, b = _measure("x", x), _measure("y", y)
     heads = heads_in(atlas.table, fold=False, offset=0)
     return plot_scatter(heads, a, b), f"{b.title} against {a.title}", describe_scatter(heads, a, b)
@@ -236,7 +385,6 @@ def _training(atlas: Atlas, model: str = "") -> Titled:
 
 
 def _titled(rows: pd.DataFrame) -> Titled:
-    """Return the figure of one model's revisions, with what it shows in words."""
     title = f"{rows['training'].iloc[0]} over its training"
     return plot_revisions(rows), title, " ".join(describe_training(rows))
 
@@ -247,14 +395,8 @@ def training_figure(rows: pd.DataFrame) -> go.Figure:
 
 
 def _measure(field: str, name: str) -> Measure:
-    """Return the measure of a name.
-
-    Raises:
-        ValueError: If there is none; the message names the field.
-    """
-    if name not in list(MEASURES):
-        allowed = allowed_names(MEASURES, str(name))
-        raise ValueError(f"{field}: got {shown(name, quoted=True)}, allowed {allowed}")
+    if name not in MEASURES:
+        raise ValueError(f"{field}: got {_quoted(name)}, allowed {allowed_names(MEASURES, name)}")
     return MEASURES[name]
 
 
@@ -281,6 +423,10 @@ _KINDS: dict[str, dict[str, Draw]] = {
     "Claim": _CLAIMS,
     "Evidence": _CLAIMS,
     "Atlas": {"distribution": _distribution, "scatter": _scatter, "training": _training},
-    "MeasuredHead": {"split": _split, "spectra": _spectra, "angles": _angles},
+    "MeasuredHead": {
+        "split": partial(_of_head, plot_split, "W_Q W_Kᵀ in two parts", describe_split),
+        "spectra": partial(_of_head, plot_spectra, "spectra", describe_spectra),
+        "angles": _angles,
+    },
 }
 """Figures by the name of a type and their own name; the first one is drawn by default."""

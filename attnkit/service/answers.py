@@ -16,7 +16,7 @@ import torch
 from attnkit.analysis.inspection.inspected_example import size_refusal
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.tying import Runs, inspect_tying
+from attnkit.analysis.inspection.surgery import Runs, inspect_tying
 from attnkit.analysis.inspection.views import inspect, shown_film
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_weights

@@ -18,7 +18,7 @@ from attnkit.figures.board_film import board_film
 from attnkit.figures.capacity import MOST_PANELS, middle_of, phase_of
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.tables import html_list
-from attnkit.notebook import html_of as card_of
+from attnkit.notebook.cards import card_of
 from attnkit.notebook.plots import finished, plot
 from attnkit.realmodels.answer import conclusion as conclusion_of_atlas
 from attnkit.realmodels.measures import MEASURES

@@ -8,9 +8,8 @@ from attnkit.analysis.inspection.lookup import inspect_attention, inspect_exampl
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult, header_of
 from attnkit.analysis.inspection.similarity import inspect_similarity
-from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
+from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties, inspect_tying
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
-from attnkit.analysis.inspection.tying import inspect_tying
 from attnkit.experiment import Experiment
 from attnkit.training.film import Film
 from attnkit.training.joining import join_films

@@ -87,7 +87,6 @@ def _section(lab: Lab) -> None:
 
 
 def _standing(outcome: Outcome) -> str:
-    """Return the accuracy of the variants whose scores must be symmetric, in one sentence."""
     symmetric = symmetric_variants(outcome.experiment)
     parts = [
         f"{title_of(variant)} {level_in_words(outcome.mean(variant))}" for variant in symmetric
@@ -100,7 +99,6 @@ def _standing(outcome: Outcome) -> str:
 
 
 def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
-    """Draw a button for each change, and one that undoes the last."""
     attempts = _attempts(experiment)
     problems = server_settings().problems
     with st.container(horizontal=True, key="rescues"):
@@ -138,7 +136,6 @@ def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> Non
 
 
 def _label(change: Change) -> str:
-    """Return the text of a change's button."""
     text = change.label.removeprefix("a ").removeprefix("an ")
     return text[0].upper() + text[1:]
 
@@ -149,7 +146,6 @@ def _all_attempts() -> list[Attempt]:
 
 
 def _attempts(experiment: Experiment) -> list[Attempt]:
-    """Return the attempts on the task of an experiment."""
     task = experiment.task.name
     return [a for a in _all_attempts() if a.change.experiment.task.name == task]
 
@@ -162,7 +158,6 @@ def _try(lab: Lab, before: Snapshot, change: Change) -> None:
 
 
 def _train(lab: Lab, experiment: Experiment) -> None:
-    """Set up an experiment, and train it or show its finished run."""
     lab.set(experiment)
     lab.train()
 

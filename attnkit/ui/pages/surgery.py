@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.recovery import (
-    NEAR,
+from attnkit.analysis.tying import (
+    ALPHAS,
+    SAME,
     Recovery,
+    TyingResult,
     curve_table,
     percent_of,
     recovery_of,
     tied_variant,
     train_on,
 )
-from attnkit.analysis.tying import ALPHAS, TyingResult
 from attnkit.experiment.experiment import Experiment, settings
 from attnkit.figures.heads import (
     TOLERATED_LOSS,
@@ -32,12 +32,12 @@ from attnkit.figures.ties import (
     TieOption,
     mixture_label,
     mixture_text,
-    next_way,
     plot_mixtures,
     plot_recovery,
     repairs_table,
     tying_csv,
     tying_results,
+    way_in_words,
     ways_csv,
     ways_of,
     ways_table,
@@ -46,7 +46,6 @@ from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.foundation.tables import markdown_table
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.training.summary import percent
 from attnkit.ui import components
 from attnkit.ui.inside.inspected_run import (
     InspectedRun,
@@ -84,10 +83,6 @@ REPORTED = (
 )
 
 
-_NO_ANSWER = "tying_no_answer"
-"""Key in the session of the last text that came instead of a result, and its run and step."""
-
-
 @dataclass
 class TiedTraining(WatchedJob):
     """Training of one visitor that ties matrices of a run and then continues.
@@ -95,18 +90,15 @@ class TiedTraining(WatchedJob):
     Attributes:
         lab: The visitor's Lab.
         run: Experiment of the inspected run, with all its seeds.
-        labels: Label of the way to tie, by the variant that is tied during training.
-        ended: Results of the trainings that have ended, by the same variants.
+        ended: Results of the trainings that have ended, by the variants that are tied in them.
     """
 
     lab: Lab
     run: Experiment
-    labels: dict[Variant, str] = field(default_factory=dict)
     ended: dict[Variant, Recovery] = field(default_factory=dict)
 
-    def begin(self, experiment: Experiment, label: str) -> None:
+    def begin(self, experiment: Experiment) -> None:
         """Train an experiment; if it is finished or trains for somebody, show that job."""
-        self.labels[tied_variant(experiment)] = label
         service = training_service()
         existing = service.find(experiment, self.watcher)
         if existing is not None and existing.id == self.job_id and not existing.over:
@@ -226,7 +218,7 @@ def show_ways(
     recovery = None if plan is None else operation.recovery(tied_variant(plan))
     words = chosen.conclusion(title_of(chosen.variant), result.header["chance"])
     if recovery is not None:
-        words = f"{words} {recovery.outcome(operation.ended.values())}"
+        words = f"{words} {recovery.finding}"
     conclusion.markdown(plain(words.strip().replace(" → ", "\u00a0→\u00a0")))
     components.markup(ways_table(ways_here, chosen, result.header["chance"]), key="ways_table")
     st.caption(
@@ -234,18 +226,14 @@ def show_ways(
         f"held-out examples after step {result.header['step']}. Average: the mean of the matrices, "
         "number by number. Keep W_K: all of them become W_K."
     )
-    has_ended = recovery is not None and recovery.finished
     # Each part has a place of its own, which may stay empty. Otherwise the parts below would move
     # when training ends, and an interrupted run of the fragment could leave a button behind.
     with st.container():
-        if not has_ended:
+        if recovery is None or not recovery.finished:
             st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
-    train_buttons(subject, operation, ways, plan, chosen.label, is_next=not has_ended)
+    train_buttons(subject, operation, ways, plan)
     with st.container():
         show_recovery(operation)
-    with st.container():
-        if recovery is not None and has_ended:
-            invite(operation, ways_here, chosen, recovery)
 
 
 def train_buttons(
@@ -253,9 +241,6 @@ def train_buttons(
     operation: TiedTraining,
     ways: list[TieOption],
     plan: Experiment | None,
-    label: str,
-    *,
-    is_next: bool,
 ) -> None:
     """Draw the buttons that train a tied model on and stop it, and the download of all ways."""
     job = operation.job
@@ -264,13 +249,13 @@ def train_buttons(
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(
             "Train on",
-            type="primary" if is_next else "secondary",
+            type="primary",
             icon=":material/play_arrow:",
             disabled=plan is None or training == plan,
             key="train_on",
         ):
             assert plan is not None
-            operation.begin(plan, label)
+            operation.begin(plan)
             st.rerun()
         if training is not None and st.button(
             "Stop", icon=":material/stop:", key="stop_trained_on"
@@ -279,34 +264,6 @@ def train_buttons(
             st.rerun()
         file = f"attnkit-{subject.experiment.task.name}-surgery-tied.csv"
         download("Accuracies as CSV", lambda: ways_csv(ways), file, key="ways_csv")
-
-
-def invite(
-    operation: TiedTraining, ways: list[TieOption], chosen: TieOption, recovery: Recovery
-) -> None:
-    """Draw a button that chooses another way worth trying, with the question that it answers."""
-    ended = [tied for tied in operation.ended if tied.stages[0] == chosen.variant]
-    tried = {operation.labels.get(tied, "") for tied in ended}
-    way = next_way(ways, chosen, recovery.caught_up, tried)
-    if way is None:
-        return
-    picks = {"cut_tie": way.tie, "cut_method": way.method}
-    too = ", too" if recovery.caught_up else ""
-    with st.container(horizontal=True, vertical_alignment="center", key="next_way"):
-        st.button(
-            f"Try {way.label}",
-            type="primary",
-            icon=":material/arrow_forward:",
-            on_click=st.session_state["remembered"].update,
-            args=(picks,),
-            key="try_next",
-        )
-        st.markdown(
-            plain(
-                f"Does {way.tie} ({way.method}) recover{too}? Right after tying, it has "
-                f"{percent(way.at_once)}."
-            )
-        )
 
 
 def plan_of(
@@ -348,8 +305,7 @@ def show_recovery(operation: TiedTraining) -> None:
     job = operation.job
     if job is None:
         return
-    label = operation.labels.get(tied_variant(job.experiment), "")
-    st.markdown(f"**{plain(label)}**. {status_of(job)}")
+    st.markdown(f"**{plain(way_in_words(tied_variant(job.experiment)))}**. {status_of(job)}")
     snapshot = job.snapshot
     if snapshot is None:
         return
@@ -360,12 +316,10 @@ def show_recovery(operation: TiedTraining) -> None:
         key="recovery",
         alt=f"Accuracy on held-out examples over steps. {finding}",
     )
-    with st.container(key="recovery_finding"):
-        st.markdown(plain(finding))
     brackets = "; brackets: 95% interval" * (snapshot.experiment.n_seeds > 1)
     st.caption(
         "Accuracy on held-out examples, by training step. Back: within "
-        f"{points(NEAR)} of what it was{brackets}."
+        f"{points(SAME)} of what it was{brackets}."
     )
     if len(operation.ended) > 1:
         with st.container(key="trials"):
@@ -378,11 +332,10 @@ def show_recovery(operation: TiedTraining) -> None:
 
 
 def _trials_table(operation: TiedTraining) -> str:
-    """Return a Markdown table of the trainings that have ended, a row for each way to tie."""
     rows = []
     for tied, recovery in operation.ended.items():
         accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
-        label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
+        label = f"{title_of(tied.stages[0])}: {way_in_words(tied)}"
         rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
     header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
     return markdown_table(header, rows, "lrrrrr")
@@ -403,35 +356,22 @@ def mixtures_area(subject: InspectedRun) -> None:
     if moves(film):
         st.info("The mixtures appear when the training has ended.")
         return
-    answer = _measured(subject, film)
-    forget = partial(st.session_state.pop, _NO_ANSWER, None)
-    inspected = result_of(subject, answer, "tying", forget)
+    answer = subject.inspect_all_seeds(Inspection("tying"))
+    inspected = result_of(subject, answer, "tying", lambda: None)  # the next drawing asks again
     if inspected is None:
         return
     results, refusals = tying_results(inspected)
     if results:
-        show_tying(_pick(results), subject.experiment.task.name, results)
+        variants = [result.variant for result in results]
+        chosen = variants[0]
+        if len(results) > 1:
+            chosen = choose("Trained model", variants, "tying_variant", title_of)
+        result = results[variants.index(chosen)]
+        show_tying(result, subject.experiment.task.name, results)
     else:
         st.markdown("None of these models can be tied in this way.")
     for refusal in refusals:
         st.caption(plain(f"{refusal}."))
-
-
-def _measured(subject: InspectedRun, film: Job | None) -> bytes | str | None:
-    """Return what the training process measures; see `InspectedRun.inspect_all_seeds`.
-
-    If it answers with a text, the text stays for this run and step, because every other drawing of
-    the page would begin the same long computation once more.
-    """
-    run = subject.lab.job
-    key = [(job.id, job.step) if job is not None else None for job in (run, film)]
-    known_key, text = st.session_state.get(_NO_ANSWER, (None, ""))
-    if known_key == key:
-        return str(text)
-    answer = subject.inspect_all_seeds(Inspection("tying"))
-    if isinstance(answer, str):
-        st.session_state[_NO_ANSWER] = (key, answer)
-    return answer
 
 
 def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
@@ -465,17 +405,7 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
     download("Accuracies as CSV", lambda: tying_csv(results), file, key="tying_csv")
 
 
-def _pick(results: list[TyingResult]) -> TyingResult:
-    """Let the visitor choose one of the variants, if there are several."""
-    if len(results) == 1:
-        return results[0]
-    variants = [result.variant for result in results]
-    chosen = choose("Trained model", variants, "tying_variant", title_of)
-    return results[variants.index(chosen)]
-
-
 def _method(result: TyingResult) -> str:
-    """Return how the accuracies were measured."""
     first, *others = result.seeds
     examples = f"{result.n_examples} held-out examples"
     runs = f"Seed {first}, {examples}"

@@ -10,11 +10,13 @@ import csv
 import io
 import re
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnkit.analysis.export.module import module_code
-from attnkit.analysis.export.source import WIDTH
-from attnkit.analysis.export.weights import module_weights
+import numpy as np
+from safetensors.numpy import save
+
+from attnkit.analysis.module_code import WIDTH, linear_weights, module_code
 from attnkit.experiment.experiment import Experiment, default_settings, text_of
 from attnkit.tasks import OwnData, Text
 from attnkit.tasks.own_files import ROLES
@@ -23,6 +25,15 @@ from attnkit.variants.module import OWN_MODULES
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
+
+__all__ = [
+    "command_line",
+    "experiment_code",
+    "export_files",
+    "folder_of",
+    "module_code",
+    "module_weights",
+]
 
 
 def experiment_code(experiment: Experiment) -> str:
@@ -52,7 +63,6 @@ def data_file(task: OwnData) -> str:
 
 
 def _data_content(task: OwnData) -> str:
-    """Return the content of that file, which reads as the same data."""
     if isinstance(task, Text):
         return task.data
     rows = [line.split("\t") for line in task.data.split("\n")]
@@ -149,3 +159,41 @@ def export_files(result: Result) -> dict[str, bytes]:
 def folder_of(variant: Variant) -> str:
     """Return a file name for a variant: its text form without spaces, slashes and the like."""
     return re.sub(r"[^A-Za-z0-9=._-]+", "_", variant.value)
+
+
+def module_weights(
+    experiment: Experiment, variant: str, parameters: Mapping[str, np.ndarray]
+) -> bytes:
+    """Return a safetensors file with the parameters of one run as the state dict of its module.
+
+    `0.W_Q` becomes `layers.0.W_Q.weight`, transposed for `nn.Linear`; `0.b_Q` becomes
+    `layers.0.W_Q.bias`, `0.ln1.w` becomes `layers.0.ln1.weight`, `0.D_K` becomes `layers.0.D_K`.
+    Parameters that layers share are repeated for each of them.
+
+    Args:
+        experiment: The trained experiment.
+        variant: Variant of the run.
+        parameters: Parameters of the run, from `Result.parameters`.
+
+    Raises:
+        ValueError: If a parameter is missing, as in a run that was stopped before it was tied.
+    """
+    wiring = experiment.wiring(Variant(variant))
+    linear = {*linear_weights(wiring), "W_in", "W_out", "W_U"}
+    sources = {name: name for name in parameters if name.partition(".")[2] not in wiring.weights}
+    for layer in range(len(experiment.layer_specs)):
+        sources |= {f"{layer}.{own}": name for own, name in wiring.names(layer).items()}
+    state_dict = {}
+    for place, name in sources.items():
+        if name not in parameters:
+            raise ValueError(f"parameters: {name} is missing, allowed those of trained {variant}")
+        value, own = parameters[name], place.lstrip("0123456789.")
+        key = own.replace(".w", ".weight").replace(".b", ".bias")  # of norms
+        if own in linear or own == "W_E":
+            key += ".weight"
+        elif own.startswith("b_") and f"W_{own[2:]}" in linear:
+            key = f"W_{own[2:]}.bias"
+        prefix = "" if place == own else f"layers.{place.removesuffix(own)}"
+        value = value.T if own in linear else value
+        state_dict[prefix + key] = np.ascontiguousarray(value, np.float32)
+    return save(state_dict)

@@ -1,4 +1,4 @@
-"""The commands `bench` and `examples`, for those who change attnkit itself.
+"""The commands `code`, `site`, `bench` and `examples`, which write files for others.
 
 The benchmark is in `tests/benchmark` of the repository and not in the wheel. Examples are the
 experiments that pages show first.
@@ -12,6 +12,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.command.arguments import (
@@ -21,13 +22,18 @@ from attnkit.command.arguments import (
     Saving,
     add_command,
     check_files,
+    check_folder,
+    got_path,
     known_name,
+    reason_of,
     say,
     whole_number,
 )
 from attnkit.command.process import INTERRUPTED, interrupts
 from attnkit.experiment import Experiment
+from attnkit.foundation.files import write_file
 from attnkit.foundation.plugins import PLUGINS
+from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
 from attnkit.variants.sharing import Sharing
 
@@ -40,6 +46,23 @@ _TESTS = Path(__file__).parents[2] / "tests"
 
 def add_to(commands: Commands) -> None:
     """Add the commands to the command line."""
+    code = add_command(
+        commands, "code", "write a saved result as PyTorch modules and weights", _run_code
+    )
+    code.add_argument("saved", metavar="SAVED", help="the folder that `train --out` wrote")
+    code.add_argument("--out", metavar="FOLDER", required=True, help="write the files here")
+    site = add_command(
+        commands,
+        "site",
+        "write the shipped results as a static site, which needs no server",
+        _run_site,
+    )
+    site.add_argument("--out", metavar="FOLDER", required=True, help="write the pages here")
+    site.add_argument(
+        "--lab",
+        metavar="ADDRESS",
+        help="address of the Lab that the buttons open; default: one on the reader's own machine",
+    )
     bench = add_command(
         commands, "bench", "measure training speed against bounds, baselines and peers", _run_bench
     )
@@ -65,6 +88,48 @@ def add_to(commands: Commands) -> None:
     )
 
 
+def _run_code(arguments: argparse.Namespace) -> int:
+    from attnkit.analysis.export import export_files
+    from attnkit.training.results import Result
+
+    try:
+        files = export_files(Result.load(arguments.saved))
+    except (OSError, ValueError) as error:
+        reason = f"it holds no saved result ({reason_of(error)})"
+        raise BadInput(f"{got_path('SAVED', arguments.saved)}, but {reason}") from None
+    for name, content in files.items():
+        path = Path(arguments.out) / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, content)
+        except (OSError, ValueError) as error:
+            reason = f"{path.name} cannot be written ({reason_of(error)})"
+            raise BadInput(f"{got_path('--out', arguments.out)}, but {reason}") from None
+        print(path)
+    return 0
+
+
+def _run_site(arguments: argparse.Namespace) -> int:
+    from attnkit.foundation.process import prepare_for_training
+    from attnkit.site.frame import LOCAL_LAB
+    from attnkit.site.write import write_site
+
+    lab = LOCAL_LAB if arguments.lab is None else arguments.lab
+    if urlsplit(lab).scheme not in ("http", "https") or not urlsplit(lab).netloc:
+        got = shown(lab, quoted=True)
+        raise BadInput(f"--lab: got {got}, allowed an address such as https://example.org")
+    check_folder("--out", arguments.out, ["index.html"])
+    prepare_for_training()
+    try:
+        with interrupts:
+            files = write_site(Path(arguments.out), lab, say)
+    except OSError as error:
+        reason = f"it cannot be written ({reason_of(error)})"
+        raise BadInput(f"{got_path('--out', arguments.out)}, but {reason}") from None
+    print(f"{len(files)} files in {arguments.out}; index.html is the first page")
+    return 0
+
+
 def _run_bench(arguments: argparse.Namespace) -> int:
     if not (_TESTS / "benchmark").is_dir():
         raise BadInput(
@@ -85,14 +150,15 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     rounds = whole_number("--rounds", arguments.rounds, 1, _MOST)
     if arguments.peers and find_spec("x_transformers") is None:
         raise BadInput("--peers: x-transformers is not installed, it comes with the extra `dev`")
+    is_whole = not (arguments.only_cases or arguments.only_supply)
     with interrupts:
         report = run(
             names=[] if arguments.only_supply else cases,
             n_runs=n_runs,
             peers=arguments.peers,
-            growth=not (arguments.only_cases or arguments.only_supply),
+            growth=is_whole,
             supply=not arguments.only_cases,
-            live=not (arguments.only_cases or arguments.only_supply),
+            live=is_whole,
             rounds=rounds,
             say=say,
         )
@@ -120,9 +186,9 @@ def _run_examples(arguments: argparse.Namespace) -> int:
             result = train(Experiment(task=name), progress=False)
         if result.snapshot.status != "finished":
             return INTERRUPTED
-        _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
+        write_file(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
         if is_phone_book(result.experiment.task):
-            _save(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
+            write_file(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
         print(f"{name}.safetensors: {result.seconds:.1f} s")
     if names:
         return 0
@@ -130,10 +196,5 @@ def _run_examples(arguments: argparse.Namespace) -> int:
         measured = measure_variants()
     if measured is None:
         return INTERRUPTED
-    _save(FOLDER / VARIANTS, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+    write_file(FOLDER / VARIANTS, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
     return 0
-
-
-def _save(path: Path, content: str | bytes) -> None:
-    with Saving() as saving:
-        saving.file("examples", str(path), content)
