@@ -11,10 +11,15 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, query_positions_of
+from attnkit.analysis.attention_map import (
+    MapLayout,
+    axes_of,
+    map_layout_of,
+    named_query,
+    query_positions_of,
+)
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.reasons import named_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
+from attnkit.analysis.attention_map import marked_pair
 from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
     InspectedExample,
@@ -29,7 +30,6 @@ from attnkit.analysis.inspection.inspected_example import (
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
-from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
 from attnkit.foundation.words import Group, all_of, capitalised, first_true, listed
 from attnkit.model.reference import Stages
