@@ -27,19 +27,17 @@ from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
     InspectedExample,
     examples_of,
-    single_examples,
     size_refusal,
 )
-from attnkit.analysis.inspection.replay import Replay, Replayed, batched_replays
+from attnkit.analysis.inspection.replay import Replay, batched_replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
-from attnkit.analysis.responses import Example
 from attnkit.foundation.words import Group, first_true, listed
 from attnkit.model.reference import Stages
-from attnkit.tasks import NOTHING, Task
+from attnkit.tasks import NOTHING
 from attnkit.training.film import Film, Frame
 from attnkit.training.summary import percent, percents
-from attnkit.variants import Variant, Wiring
+from attnkit.variants import Variant
 
 MOST_BYTES = 3 * 2**20
 """Most bytes of the arrays of one result; of larger models it has fewer frames."""
@@ -47,8 +45,8 @@ MOST_BYTES = 3 * 2**20
 UNKNOWN = 255
 """Value in place of right (1) or wrong (0) where no answer is expected or none is known."""
 
-_N_NAMED = 3
-"""Most questions in the name of an example."""
+N_NAMED = 3
+"""Questions in the name of an example."""
 
 
 def inspect_attention(film: Film, inspection: Inspection) -> InspectionResult:
@@ -93,13 +91,15 @@ def inspect_examples(film: Film, inspection: Inspection) -> InspectionResult:
         right = (answers == examples.labels).numpy()
         n_wrong += (has_answer & ~right).sum(1)
         fixed[f"{index}.right"] = np.where(has_answer, right, UNKNOWN).astype(np.uint8)
-    singles = zip(single_examples(examples), has_answer.sum(1), n_wrong, strict=True)
+    described = []
+    for tokens, asked, wrong in zip(examples.tokens.numpy(), has_answer, n_wrong, strict=True):
+        positions, labels = task.answers_from + np.flatnonzero(asked), task.label(tokens)
+        text = ", ".join(labels[int(position)].query for position in positions[:N_NAMED])
+        text += " …" * (len(positions) > N_NAMED)
+        described.append({"text": text, "n_asked": len(positions), "n_wrong": int(wrong)})
     header = {
         **header_of(last, inspection),
-        "examples": [
-            {"text": _name_of(task, example), "n_asked": int(n), "n_wrong": int(wrong)}
-            for example, n, wrong in singles
-        ],
+        "examples": described,
         "order": [int(index) for index in np.argsort(-n_wrong, kind="stable")],
     }
     return InspectionResult(header, with_measures(last), fixed)
@@ -111,17 +111,28 @@ def _arrays(
     """Return the framed arrays, and the header values of every variant."""
     framed, headers = with_measures(film), []
     for index, variant in enumerate(film.experiment.sharing):
-        refusal, arrays, why = "", dict[str, np.ndarray](), NO_ATTRIBUTION
+        wiring = inspected.experiment.wiring(variant)
+        header = {
+            "refusal": "",
+            "n_maps": wiring.n_maps,
+            "n_score_maps": 1 if wiring.adds_maps else wiring.n_maps,
+            "scale": wiring.scale,
+            "d_k": wiring.sizes.d_k,
+            "d_v": wiring.sizes.d_v,
+            "has_output": wiring.has_output,
+            "attribution": NO_ATTRIBUTION,
+        }
+        arrays = dict[str, np.ndarray]()
         try:
             arrays, why = _arrays_of_variant(film, variant, inspected)
+            header["attribution"] = why
         except ValueError:
             if not inspected.is_custom_book:
                 raise
-            refusal = size_refusal(inspected.trained, inspected.experiment, variant)
+            header["refusal"] = size_refusal(inspected.trained, inspected.experiment, variant)
         arrays["mass"] = mass_of(film, variant)
         framed |= {f"{index}.{name}": array for name, array in arrays.items()}
-        wiring = inspected.experiment.wiring(variant)
-        headers.append({**_header_of_variant(wiring, refusal), "attribution": why})
+        headers.append(header)
     return framed, headers
 
 
@@ -129,34 +140,17 @@ def _arrays_of_variant(
     film: Film, variant: Variant, inspected: InspectedExample
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of one variant at all frames, and the header of its attribution."""
-    parts, attributions = [], []
+    parts, why = [], NO_ATTRIBUTION
+    n_heads = film.experiment.wiring(variant).sizes.n_heads
+    attributed = inspected.request.key_position is not None and inspected.request.head < n_heads
     for replay, _ in batched_replays(film, variant, inspected.experiment, 1):
-        parts.append(_arrays_of(replay, inspected))
-        n_heads = replay.transformer.wiring.sizes.n_heads
-        if inspected.request.key_position is not None and inspected.request.head < n_heads:
-            attributions.append(attribution_of(replay, inspected))
-    arrays, why = _joined(parts), NO_ATTRIBUTION
-    if attributions:
-        why = next((header for _, header in attributions if header["note"]), attributions[0][1])
-        arrays |= {} if why["note"] else _joined([found for found, _ in attributions])
-    return arrays, why
-
-
-def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the arrays of consecutive frames as one array for each name."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _header_of_variant(wiring: Wiring, refusal: str) -> dict[str, Any]:
-    return {
-        "refusal": refusal,
-        "n_maps": wiring.n_maps,
-        "n_score_maps": 1 if wiring.adds_maps else wiring.n_maps,
-        "scale": wiring.scale,
-        "d_k": wiring.sizes.d_k,
-        "d_v": wiring.sizes.d_v,
-        "has_output": wiring.has_output,
-    }
+        arrays = _arrays_of(replay, inspected)
+        if attributed and not why["note"]:
+            summands, why = attribution_of(replay, inspected)
+            arrays |= summands
+        parts.append(arrays)
+    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in shared}, why
 
 
 def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndarray]:
@@ -181,7 +175,9 @@ def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndar
     arrays["normed"] = stages.rows[:, 0, position].numpy()
     arrays["added"] = stages.added[:, 0, position - stages.spec.query_positions[0]].numpy()
     if inspected.answer_index != NOTHING:
-        arrays |= _arrays_of_answer(replayed, inspected)
+        logits = replayed.logits[:, 0, inspected.answer_index]
+        arrays["logits"] = logits[:, inspected.classes].numpy()
+        arrays["total"], arrays["top"] = logits.logsumexp(-1).numpy(), logits.amax(-1).numpy()
     return arrays
 
 
@@ -199,7 +195,13 @@ def _arrays_of_head(stages: Stages, inspected: InspectedExample) -> dict[str, np
     j = [column - stages.spec.key_positions[0] for column in inspected.layout.columns]
     maps = slice(head * wiring.n_maps, (head + 1) * wiring.n_maps)
     q, k = stages.q[:, 0, maps, i], stages.k[:, 0, maps][:, :, j]
-    z = stages.z[:, 0, head, i]
+    z, width = stages.z[:, 0, head, i], wiring.sizes.d_v
+    dims = slice(head * width, (head + 1) * width)
+    if wiring.has_output:  # through the head's rows of W_O
+        head_out = (z.unsqueeze(1) @ stages.heads.weights["W_O"][:, dims]).squeeze(1)
+    else:
+        head_out = z.new_zeros(len(z), wiring.n_inner)
+        head_out[:, dims] = z
     tensors = {
         "q": q,
         "k": k,
@@ -208,40 +210,9 @@ def _arrays_of_head(stages: Stages, inspected: InspectedExample) -> dict[str, np
         "scores": stages.scores[:, 0, head, :, i, j],
         "masked": stages.masked[:, 0, head, :, i, j],
         "z": z,
-        "head_out": _head_output(stages, head, z),
+        "head_out": head_out,
     }
     return {name: tensor.numpy() for name, tensor in tensors.items()}
-
-
-def _head_output(stages: Stages, head: int, z: Float[Tensor, "f d"]) -> Float[Tensor, "f m"]:
-    """Return what one head adds to the residual stream, through its rows of W_O if there is one."""
-    wiring = stages.heads.wiring
-    width = wiring.sizes.d_v
-    dims = slice(head * width, (head + 1) * width)
-    if wiring.has_output:
-        w_o = stages.heads.weights["W_O"][:, dims]
-        return (z.unsqueeze(1) @ w_o).squeeze(1)
-    out = z.new_zeros(len(z), wiring.n_inner)
-    out[:, dims] = z
-    return out
-
-
-def _arrays_of_answer(replayed: Replayed, inspected: InspectedExample) -> dict[str, np.ndarray]:
-    """Return the logits of the inspected query's answer."""
-    logits = replayed.logits[:, 0, inspected.answer_index]
-    return {
-        "logits": logits[:, inspected.classes].numpy(),
-        "total": logits.logsumexp(-1).numpy(),
-        "top": logits.amax(-1).numpy(),
-    }
-
-
-def _name_of(task: Task, example: Example) -> str:
-    """Return a short name of an example: its first questions."""
-    labels = task.label(example.tokens)
-    positions = np.flatnonzero(example.labels != NOTHING) + task.answers_from
-    questions = [labels[int(position)].query for position in positions[:_N_NAMED]]
-    return ", ".join(questions) + " …" * (len(positions) > _N_NAMED)
 
 
 def mass_of(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
@@ -271,28 +242,22 @@ def _measure_mass(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
         return np.full(shape, np.nan, np.float32)
     parts = []
     for replay, n in batched_replays(film, variant, film.experiment, N_EXAMPLES):
-        sums: Tensor | float = 0.0
-        for start in range(0, N_EXAMPLES, n):
-            batch = slice(start, start + n)
+        sums: list[Tensor] = []
+        for batch in torch.arange(N_EXAMPLES).split(n):
             of_batch = [None if entry is None else entry[batch] for entry in entries]
-            all_stages = replay.forward(examples.tokens[batch]).stages
             by_layer = [
                 torch.stack([_mass_at(stages, entry) for entry in of_batch], -1)
-                for stages in all_stages
+                for stages in replay.forward(examples.tokens[batch]).stages
             ]
-            sums = sums + torch.stack(by_layer, 1)
-        assert isinstance(sums, Tensor)
-        parts.append(sums.numpy())
+            sums.append(torch.stack(by_layer, 1))
+        parts.append(torch.stack(sums).sum(0).numpy())
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = (np.concatenate(parts) / np.array(counts)).astype(np.float32)
     return mean
 
 
 def _mass_at(stages: Stages, position: Int64[Tensor, "b a"] | None) -> Float[Tensor, "f h"]:
-    """Return the attention of each answer's query to one position, summed over all answers.
-
-    NaN if there are no such positions, or if the layer's queries give no answers directly.
-    """
+    """Return the attention of each answer's query to one position, summed over all answers."""
     shape = (len(stages.pattern), stages.pattern.shape[2])
     if position is None or stages.spec.kind not in ("layer", "cross"):
         return torch.full(shape, torch.nan, dtype=torch.double)
