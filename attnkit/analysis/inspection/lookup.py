@@ -6,10 +6,10 @@ The sentences say what the variants attend to and answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -274,8 +274,7 @@ _MOST_CLAUSES, _MOST_WITHOUT_VERDICTS = 2, 3
 """Most clauses of a sentence, with verdicts and without; beyond them it gives the answers only."""
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """Attention and answer of one variant for the inspected query at one frame.
 
     Attributes:
@@ -309,24 +308,37 @@ class Lookup:
 
     @property
     def verdict(self) -> str:
-        """Whether the answer is right, in one word."""
-        return "right" if self.is_right else "wrong"
+        """Whether the answer is right, in one word; empty if that is not known."""
+        return {None: "", True: "right", False: "wrong"}[self.is_right]
 
     def describe(self, columns: Sequence[str], titles: Sequence[str]) -> str:
         """Return attention and answer in words, with the entries that hold a wrong answer."""
-        text = f"its largest weight, {percent(self.weights.max())}, is on {self.entry}"
-        if not np.isnan(self.right):
-            text = f"{percent(self.right)} of its attention is on the right entry"
-            if not np.isnan(self.mirrored):
-                text += f", {percent(self.mirrored)} on the one that points back"
-        if self.answer:
-            mark = {None: "", True: " ✓", False: " ✗"}[self.is_right]
-            text += f"; it answers {self.answer}{mark} with probability {percent(self.probability)}"
         holds = np.array([title.endswith(f" {self.answer}") for title in titles])
-        if self.is_right is False and holds.any():
-            names, held = listed(compress(columns, holds)), self.weights[holds].sum()
-            text += f": {self.answer} is held by {names}, {percent(held)} of its attention"
-        return f"{text}."
+        numbers = SimpleNamespace(
+            right="" if np.isnan(self.right) else percent(self.right),
+            mirrored="" if np.isnan(self.mirrored) else percent(self.mirrored),
+            largest=percent(self.weights.max()),
+            entry=self.entry,
+            answer=self.answer,
+            mark={None: "", True: " ✓", False: " ✗"}[self.is_right],
+            probability=percent(self.probability),
+            holders=listed(compress(columns, holds)) if self.is_right is False else "",
+            held=percent(self.weights[holds].sum()),
+        )
+        return "".join(first_true(table, numbers) for table in _FINDING)
+
+
+_FINDING = (
+    {
+        "its largest weight, {largest}, is on {entry}": lambda n: not n.right,
+        "{right} of its attention is on the right entry, {mirrored} on the one that points "
+        "back": lambda n: n.mirrored,
+        "{right} of its attention is on the right entry": lambda n: True,
+    },
+    {"; it answers {answer}{mark} with probability {probability}": lambda n: n.answer},
+    {": {answer} is held by {holders}, {held} of its attention": lambda n: n.holders},
+    {".": lambda n: True},
+)
 
 
 def lookup_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]) -> Sentences:
@@ -334,31 +346,22 @@ def lookup_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]
 
     The best heads are left out where there is only one head.
     """
-    steps, variants = header["steps"], header["variants"]
-    layer = header["layers"][header["layer"]]
-    found = [
-        [_lookup(header, framed, p, frame) for p in range(len(variants))]
-        for frame in range(len(steps))
-    ]
-    lacking = [variant["refusal"] or variant["lacking"] for variant in variants]
-    return {
-        "conclusion": [
-            conclude([one for one in all_ if one], step, header)
-            for all_, step in zip(found, steps, strict=True)
-        ],
-        "finding": [
+    layer, places = header["layers"][header["layer"]], range(len(header["variants"]))
+    lacking = [variant["refusal"] or variant["lacking"] for variant in header["variants"]]
+    sentences = Sentences(conclusion=[], finding=[], heads=[])
+    for frame, step in enumerate(header["steps"]):
+        found = [_lookup(header, framed, p, frame) for p in places]
+        sentences["conclusion"].append(conclude([one for one in found if one], step, header))
+        sentences["finding"].append(
             [
                 one.describe(layer["columns"], layer["column_titles"]) if one else why
-                for one, why in zip(all_, lacking, strict=True)
+                for one, why in zip(found, lacking, strict=True)
             ]
-            for all_ in found
-        ],
-        "heads": [
-            [_best_head(header, framed[f"{p}.mass"][frame]) for p in range(len(variants))]
-            for frame in range(len(steps))
-            if place_name(header, 0, 0)
-        ],
-    }
+        )
+        if place_name(header, 0, 0):
+            best = [_best_head(header, framed[f"{p}.mass"][frame]) for p in places]
+            sentences["heads"].append(best)
+    return sentences
 
 
 def _lookup(
@@ -375,10 +378,11 @@ def _lookup(
     if f"{p}.logits" not in framed:
         return lookup
     answer = int(framed[f"{p}.answers"][frame, header["row"]])
-    is_right = None if header["right"] == NOTHING else answer == header["right"]
-    probability = float(np.exp(framed[f"{p}.top"][frame] - framed[f"{p}.total"][frame]))
-    text = header["texts"][str(answer)]
-    return replace(lookup, answer=text, is_right=is_right, probability=probability)
+    return lookup._replace(
+        answer=header["texts"][str(answer)],
+        is_right=None if header["right"] == NOTHING else answer == header["right"],
+        probability=float(np.exp(framed[f"{p}.top"][frame] - framed[f"{p}.total"][frame])),
+    )
 
 
 def conclude(found: Sequence[Lookup], step: int, header: Mapping[str, Any]) -> str:
@@ -412,14 +416,12 @@ def _best_head(header: Mapping[str, Any], mass: np.ndarray) -> str:
 
 def _clauses(found: Sequence[Lookup]) -> list[str]:
     """Return clauses on attention and answers; on answers only, if there were too many clauses."""
-    groups = _grouped(
-        found,
-        lambda one: (
-            one.attends,
-            one.attends == "most" and one.entry,
-            one.is_right is None and one.answer,
-        ),
-    )
+
+    def kind(one: Lookup) -> Hashable:
+        entry = one.entry if one.attends == "most" else ""
+        return one.attends, entry, one.answer if one.is_right is None else ""
+
+    groups = _grouped(found, kind)
     most = _MOST_WITHOUT_VERDICTS if found[0].is_right is None else _MOST_CLAUSES
     if len(groups) <= most:
         return [_clause(group) for group in groups]
@@ -437,7 +439,6 @@ def _verdicts(found: Sequence[Lookup]) -> list[str]:
 
 
 def _clause(group: Group) -> str:
-    """Return a clause about variants with the same attention."""
     first: Lookup = group[0]
     numbers = SimpleNamespace(
         group=group,
@@ -446,7 +447,7 @@ def _clause(group: Group) -> str:
         largest=percents(one.weights.max() for one in group),
         entry=first.entry,
         answer=first.answer,
-        verdict="" if first.is_right is None else first.verdict,
+        verdict=first.verdict,
         verdicts=listed(_verdicts(group)),
         agree=all(one.is_right == first.is_right for one in group),
         expected=first.attends == "most" or (first.attends == "right") == first.is_right,
