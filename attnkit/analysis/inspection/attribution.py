@@ -148,7 +148,8 @@ class _Run:
     def of_score(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the attribution of the inspected score, and of the one the other way."""
         stages, head = self.stages[self.layer], self.inspected.request.head
-        query, key = self.inspected.query_position, self.inspected.key_position
+        query, key = self.inspected.query_position, self.inspected.request.key_position
+        assert key is not None
         arrays = self._score("", stages, query, key, head)
         if stages.spec.square:
             reverse = self._score("reverse_", stages, key, query, head)
