@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
 from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.experiment.experiment import settings
@@ -201,7 +203,7 @@ def direction_note(task: str, solving: Collection[str]) -> str:
 def _sentences(
     result: Swept, runs: pd.DataFrame, x: str, y: str | None, fixed: Mapping[str, Value] | None
 ) -> tuple[str, bool]:
-    """Return the sentences of a conclusion, and whether they name ratios."""
+    """Return the sentences, and whether they name ratios."""
     trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
     shares = runs["steps_to_threshold"].notna().groupby(runs["sharing"]).mean()
     found = {
@@ -245,11 +247,7 @@ def _sentences(
 def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> list[str]:
     """Return the sentences on the ratios of all boundaries to one of them, the clear ones first.
 
-    Args:
-        x: Axis of the boundaries.
-        found: Boundary of every variant that has one.
-        complete: Whether every variant solves the task in some run; otherwise none of them is
-            said to need the most.
+    No variant is said to need the most unless every one solves the task in some run (`complete`).
     """
     base = "QKV" if "QKV" in found else next(iter(found))
     title, rises = _title(base), found[base].rises
@@ -277,7 +275,11 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
 
     clear = [name for name in by_size if ratios[name].is_clear]
     unclear = [name for name in by_size if not ratios[name].is_clear]
-    most = [name for name in clear if complete and _needs_most(name, found)]
+    most = [
+        name
+        for name in clear
+        if complete and all(_exceeds(found[name], found[other]) for other in found if other != name)
+    ]
     sentences = [f"{needs(name, most=True)}." for name in most]
     first, *others = [name for name in clear if name not in most] or [""]
     if first:
@@ -302,11 +304,6 @@ def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> l
     return sentences
 
 
-def _needs_most(name: str, found: Mapping[str, Boundary]) -> bool:
-    """Return whether a variant clearly needs more than every other one."""
-    return all(_exceeds(found[name], other) for key, other in found.items() if key != name)
-
-
 def _exceeds(a: Boundary, b: Boundary) -> bool:
     """Return whether `a` is clearly beyond `b`, and lies outside of the sweep wherever `b` does."""
     ratio = mean_ratio(a, b)
@@ -320,7 +317,6 @@ def _exceeds(a: Boundary, b: Boundary) -> bool:
 
 
 def _boundary_in_words(line: Boundary) -> str:
-    """Return a sentence on the boundary of one variant."""
     values = line.half[line.measured]
     least, most = two_digits(values.min()), two_digits(values.max())
     shown = {"variant": _title(line.sharing), "label": tr(label_of(line.x)), "values": least}
@@ -341,9 +337,7 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
     """Return a sentence on the rows that the ratios leave out, if there are any."""
     texts = []
     for line in found:
-        rows = [
-            str(at) for at, measured in zip(line.at, line.measured, strict=True) if not measured
-        ]
+        rows = [str(at) for at in np.array(line.at, object)[~line.measured]]
         if rows and line.y is not None:
             # Translators: the values of an axis at which a variant is not counted.
             text = tr("{variant} at {values}", variant=_title(line.sharing), values=listed(rows))
