@@ -203,7 +203,6 @@ def direction_note(task: str, solving: Collection[str]) -> str:
 def _sentences(
     result: Swept, runs: pd.DataFrame, x: str, y: str | None, fixed: Mapping[str, Value] | None
 ) -> tuple[str, bool]:
-    """Return the sentences, and whether they name ratios."""
     trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
     shares = runs["steps_to_threshold"].notna().groupby(runs["sharing"]).mean()
     found = {

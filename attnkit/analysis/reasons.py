@@ -232,7 +232,6 @@ def _since_earlier(
 
 
 def _groups(task: Task, accuracies: np.ndarray) -> dict[str, Any]:
-    """Return names and accuracies of the groups of questions that are answered best and worst."""
     if not np.isfinite(accuracies).any():
         return {"best": math.nan, "worst": math.nan}
     best, worst = int(np.nanargmax(accuracies)), int(np.nanargmin(accuracies))
@@ -732,7 +731,6 @@ _OUTCOMES = {
 
 
 def _solved(runs: Sequence[SimpleNamespace]) -> Reason | None:
-    """Return that every variant solves the task, or nearly does; None if not."""
     lowest = min(run.accuracy for run in runs)
     is_solved = all(run.solves for run in runs)
     if not is_solved and not lowest >= NEARLY:

@@ -154,7 +154,6 @@ def _arrays_of_variant(
 
 
 def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndarray]:
-    """Return all arrays of one variant at the frames of a replay."""
     replayed = replay.forward(inspected.tokens)
     arrays: dict[str, np.ndarray] = {}
     for layer, (stages, layout) in enumerate(zip(replayed.stages, inspected.layouts, strict=True)):
@@ -182,7 +181,6 @@ def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndar
 
 
 def _map(stages: Stages, layout: MapLayout) -> Float[np.ndarray, "f h rows columns"]:
-    """Return the pattern of every head at the rows and columns of a layout."""
     (first_row, _), (first_column, _) = stages.spec.query_positions, stages.spec.key_positions
     rows = stages.pattern[:, 0, :, [row - first_row for row in layout.rows]]
     return shown_columns(rows.numpy(), layout, first_column)
@@ -406,7 +404,6 @@ def place_name(header: Mapping[str, Any], layer: int, head: int) -> str:
 
 
 def _best_head(header: Mapping[str, Any], mass: np.ndarray) -> str:
-    """Return the head with the most attention on the right entries, given (l, h, 2)."""
     right = mass[..., 0]
     if np.isnan(right).all():
         return "not known"

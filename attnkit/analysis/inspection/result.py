@@ -90,7 +90,6 @@ class InspectionResult:
 
 
 def _mapped(nested: Any, function: Callable[[Any], Any]) -> Any:
-    """Return nested lists with a function applied to all that are no lists."""
     if isinstance(nested, list):
         return [_mapped(part, function) for part in nested]
     return function(nested)

@@ -166,7 +166,6 @@ def _mapped_tokens(inspected: InspectedExample) -> list[int]:
 
 
 def _all_positions(spec: LayerSpec) -> range:
-    """Return all positions from the layer's first query or key to the last."""
     return range(
         min(spec.query_positions[0], spec.key_positions[0]),
         max(spec.query_positions[1], spec.key_positions[1]),

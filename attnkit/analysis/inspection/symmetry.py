@@ -160,7 +160,6 @@ def _arrays(
     inspected: InspectedExample,
     many: Examples,
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a variant over all frames that need its weights."""
     layer, head = inspected.request.layer, inspected.request.head
     parts: list[dict[str, Tensor]] = []
     for part in film_parts(film, variant, film.experiment, N_EXAMPLES):
@@ -370,7 +369,6 @@ def direction_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarr
 def _directions(
     header: Mapping[str, Any], framed: Mapping[str, np.ndarray], frame: int
 ) -> list[Direction]:
-    """Return the state of every variant at a frame."""
     layer, head = header["request"]["layer"], header["request"]["head"]
     found = []
     for p, variant in enumerate(header["variants"]):
@@ -415,8 +413,6 @@ def _pair_names(header: Mapping[str, Any]) -> list[str]:
 
 
 class _Directions(Group):
-    """States of several variants."""
-
     @property
     def right(self) -> str:
         """Range of their accuracies; empty if none is known."""

@@ -126,7 +126,6 @@ class InspectedRun:
         return self.inspect(inspection) if result is None else result
 
     def _inspect(self, job: Job, inspection: Inspection, most: int = 0) -> bytes | str | None:
-        """Return the result of an inspection of a job; see `inspect`."""
         if not job.begun or job.snapshot is None or job.state == "failed":
             return None
         moment = job.step * most // job.experiment.training.steps if most else job.step

@@ -109,7 +109,6 @@ def _module(subject: InspectedRun) -> None:
 
 
 def _weights(subject: InspectedRun, variant: Variant) -> bytes:
-    """Return a variant's weights as a safetensors file, with the names of its module."""
     blob = _taken(subject.inspect(Inspection("weights")))
     prefix = f"{subject.experiment.sharing.index(variant)}/"
     weights: dict[str, np.ndarray] = {
