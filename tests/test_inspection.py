@@ -16,7 +16,7 @@ from reference import Reference
 from same import assert_same
 from searching import briefly
 
-from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
+from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS, marked_pair
 from attnkit.analysis.custom_phone_book import ask, read_book
 from attnkit.analysis.inspection import lookup, replay
 from attnkit.analysis.inspection.inspected_example import N_EXAMPLES, InspectedExample, examples_of
@@ -24,7 +24,7 @@ from attnkit.analysis.inspection.lookup import UNKNOWN
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import VIEWS, inspect
-from attnkit.analysis.reasons import headline, marked_pair
+from attnkit.analysis.reasons import headline
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment

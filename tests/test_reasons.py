@@ -11,8 +11,9 @@ from finished import finished
 from kinds import KINDS, tiny
 from own_modules import Gated, Linear
 
-from attnkit.analysis.attention_map import example_of
-from attnkit.analysis.reasons import headline, kinds, marked_pair, named_query, reason
+from attnkit.analysis import reasons
+from attnkit.analysis.attention_map import example_of, marked_pair, named_query
+from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.foundation.words import Sentence
@@ -177,27 +178,32 @@ def test_every_sentence_is_said_of_some_result_and_only_where_its_claims_hold(mo
         return fill(row, *args)
 
     monkeypatch.setattr(Sentence, "fill", counting)
-    order = list(dict.fromkeys(row.kind for row in kinds.KINDS))
+    order = list(dict.fromkeys(row.kind for row in reasons.KINDS))
     for number in range(900):
         snapshot = drawn(number)
         counted, solved = snapshot.counted()[-1], snapshot.latest("accuracy") == 1
-        reasons = {}
+        of_runs = {}
         for run, (variant, seed) in enumerate(snapshot.experiment.runs):
-            found = reasons[variant, seed] = reason(snapshot, variant, seed)
+            found = of_runs[variant, seed] = reason(snapshot, variant, seed)
             assert found is None or holds(snapshot, run, found), (number, found)
             assert not (found and solved[run] and snapshot.step)
-            assert not found or counted[run] or found.kind in kinds.OF_EVERY_EVALUATION
+            assert not found or counted[run] or found.kind in reasons.OF_EVERY_EVALUATION
             assert found is None or "{" not in found.sentence + found.advice
         for seed in snapshot.experiment.seeds:
-            here = [found for (_, s), found in reasons.items() if s == seed and found]
+            here = [found for (_, s), found in of_runs.items() if s == seed and found]
             first = headline(snapshot, seed)
             if here:
                 assert first in here
                 assert order.index(first.kind) == min(order.index(each.kind) for each in here)
             assert here or first is None or first.kind in ("solved", "other seeds")
     rows = [
-        *kinds.KINDS,
-        *(row for table in (kinds.ADVICE, kinds.PARTS) for rows in table.values() for row in rows),
+        *reasons.KINDS,
+        *(
+            row
+            for table in (reasons.ADVICE, reasons.PARTS)
+            for rows in table.values()
+            for row in rows
+        ),
     ]
     assert {row.text for row in rows} - said.keys() == set()
 
@@ -230,6 +236,18 @@ def test_the_headline_is_of_the_lowest_curve_or_counts_the_matrices():
         found = headline(ended(*curves, sharing=sharing), 0)
         assert found.kind == ("other seeds" if "seed 1" in told else "solved")
         assert all(part in found.sentence for part in told.split(" | ")), found.sentence
+
+
+def test_heads_are_narrow_and_runs_are_early_up_to_an_edge():
+    """A head of 8 is narrow; at half of the steps, a run is no longer early."""
+    for d_head, kind in ((8, "narrow head"), (9, "learning")):
+        curves = ended([SOLVED], [RISES], sharing=["QKV", "K=V"], d_head=d_head)
+        assert reason(curves, Variant("K=V"), 0).kind == kind
+    curves = ended([[0.1] * 5], learning_rate=0.02)
+    half = int(curves.eval_steps[-1])
+    for steps, kind in ((2 * half, "too fast"), (2 * half + 1, "unknown")):
+        longer = replace(curves, experiment=curves.experiment.replace(steps=steps))
+        assert reason(longer, Variant("Q=K"), 0).kind == kind
 
 
 def test_a_sentence_names_the_seed_and_a_page_that_shows_the_variant():

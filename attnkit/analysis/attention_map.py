@@ -109,6 +109,37 @@ def example_of(snapshot: Snapshot) -> Example:
     return Example(probe.tokens, probe.labels, probe.target, probe.reverse)
 
 
+def marked_pair(task: Task, example: Example) -> tuple[int, int] | None:
+    """Return the pair of entries of the example that maps mark and sentences name.
+
+    It is the first query with an answer and the entry that holds it. The pair depends on the
+    example alone, so that it is the same for all variants and seeds and at every step.
+
+    Returns:
+        The position of the query, and of the entry that it should attend to. Attending in the
+        opposite direction is wrong. None if the task has no such pairs.
+    """
+    first = task.answers_from
+    reverse = {first + a: int(position) for a, position in enumerate(example.reverse)}
+    for a, target in enumerate(map(int, example.target)):
+        has_answer = target != NOTHING and example.labels[a] != NOTHING
+        if has_answer and reverse.get(target) == first + a:
+            return first + a, target
+    return None
+
+
+def named_query(task: Task, example: Example) -> int | None:
+    """Return the position of the query that sentences about mirrored scores speak of.
+
+    It is the second entry of the marked pair: a variant that scores both directions alike mixes up
+    its right entry with the first entry of the pair. None if there is no pair, or no answer to it.
+    """
+    pair = marked_pair(task, example)
+    if pair is None or example.labels[pair[1] - task.answers_from] == NOTHING:
+        return None
+    return pair[1]
+
+
 def axes_of(labels: list[Label], layout: MapLayout, example: Example) -> dict[str, Any]:
     """Return the texts of a map's rows and columns, and the columns of right and reversed entries.
 

@@ -96,49 +96,44 @@ def outcome(snapshot: Snapshot) -> list[str]:
     n, results = len(texts), listed(texts)
     worst, top = (end(accuracy[variant] for variant in symmetric) for end in (min, max))
     learnt = best is not None and accuracy[best] >= LEARNT
-    if level is None:
-        if worst >= LEARNT:
-            came_true = tr_n(
-                "This came true: {results} was right.",
-                "This came true: {results} were right.",
-                n,
-                results=results,
-            )
-            return [came_true]
-        if learnt:
-            failed = tr_n(
-                "This did not come true: {results} was right.",
-                "This did not come true: {results} were right.",
-                n,
-                results=results,
-            )
-            return [failed]
-    elif learnt and top <= level + MARGIN:
-        if top < level - 2 * MARGIN:
-            held = tr(
-                "The limit held, and they stayed further below it: {results} were right.",
-                results=results,
-            )
-        else:
-            held = tr("The limit held: {results} were right.", results=results)
-        return [held]
-    elif top > level + MARGIN:
-        broken = tr_n(
+    if level is None and worst >= LEARNT:
+        text = tr_n(
+            "This came true: {results} was right.",
+            "This came true: {results} were right.",
+            n,
+            results=results,
+        )
+    elif level is None and learnt:
+        text = tr_n(
+            "This did not come true: {results} was right.",
+            "This did not come true: {results} were right.",
+            n,
+            results=results,
+        )
+    elif level is not None and top > level + MARGIN:
+        text = tr_n(
             "The limit did not hold for all: {results} was right.",
             "The limit did not hold for all: {results} were right.",
             n,
             results=results,
         )
-        return [broken]
-    unknown = tr_n(
-        "Whether this is true cannot be said yet, because no variant without symmetric scores has "
-        "learnt the relation: {results} was right.",
-        "Whether this is true cannot be said yet, because no variant without symmetric scores has "
-        "learnt the relation: {results} were right.",
-        n,
-        results=results,
-    )
-    return [unknown]
+    elif level is not None and learnt and top < level - 2 * MARGIN:
+        text = tr(
+            "The limit held, and they stayed further below it: {results} were right.",
+            results=results,
+        )
+    elif level is not None and learnt and top <= level + MARGIN:
+        text = tr("The limit held: {results} were right.", results=results)
+    else:
+        text = tr_n(
+            "Whether this is true cannot be said yet, because no variant without symmetric scores "
+            "has learnt the relation: {results} was right.",
+            "Whether this is true cannot be said yet, because no variant without symmetric scores "
+            "has learnt the relation: {results} were right.",
+            n,
+            results=results,
+        )
+    return [text]
 
 
 def symmetry_decides(experiment: Experiment) -> bool:

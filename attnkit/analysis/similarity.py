@@ -20,7 +20,7 @@ not finite gives NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -43,9 +43,6 @@ _NORMAL = 1.959964
 _MOST_NUMBERS = 2**20
 """Most random numbers in memory at the same time."""
 
-_OUTSIDE = 2.5
-"""Percentage of random pairs below a band, and again above it."""
-
 
 @dataclass(frozen=True, eq=False)
 class Band:
@@ -58,7 +55,7 @@ class Band:
     @staticmethod
     def of(values: Float[Array, " draws *n"]) -> Band:
         """Return the band of values measured on random pairs."""
-        low, high = np.percentile(values, [_OUTSIDE, 100 - _OUTSIDE], axis=0)
+        low, high = np.percentile(values, [2.5, 97.5], axis=0)
         return Band(values.mean(0), low, high)
 
     @property
@@ -189,24 +186,14 @@ def random_band(
 
     The draws are seeded by the shapes, so the band is always the same.
     """
-    generator = np.random.default_rng([d_model, d_a, d_b])
-    values = [
-        measure(
-            generator.normal(size=(n_drawn, d_model, d_a)),
-            generator.normal(size=(n_drawn, d_model, d_b)),
-        )
-        for n_drawn in _batch_sizes(N_DRAWS, d_model * (d_a + d_b))
-    ]
-    return Band.of(np.concatenate(values))
-
-
-def _batch_sizes(n_draws: int, n_numbers: int) -> Iterator[int]:
-    """Split draws of `n_numbers` random numbers each into batches that fit in memory."""
-    most = max(1, _MOST_NUMBERS // n_numbers)
-    while n_draws > 0:
-        yield min(most, n_draws)
-        n_draws -= most
+    generator, values = np.random.default_rng([d_model, d_a, d_b]), []
+    most = max(1, _MOST_NUMBERS // (d_model * (d_a + d_b)))
+    for start in range(0, N_DRAWS, most):
+        n_drawn = min(most, N_DRAWS - start)
+        a = generator.normal(size=(n_drawn, d_model, d_a))
+        values.append(measure(a, generator.normal(size=(n_drawn, d_model, d_b))))
         pause()
+    return Band.of(np.concatenate(values))
 
 
 def projected_bands(

@@ -12,8 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.attention_map import MOST_COLUMNS, MapLayout, example_of, map_layout_of
-from attnkit.analysis.reasons import marked_pair
+from attnkit.analysis.attention_map import (
+    MOST_COLUMNS,
+    MapLayout,
+    example_of,
+    map_layout_of,
+    marked_pair,
+)
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE, Costs
 from attnkit.figures.curves import (

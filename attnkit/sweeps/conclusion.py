@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.settings import Value
@@ -198,7 +200,6 @@ def _sentences(
     y: str | None,
     fixed: Mapping[str, Value] | None,
 ) -> tuple[str, bool]:
-    """Return the sentences of a conclusion, and whether they name ratios."""
     trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
     shares = runs["steps_to_threshold"].notna().groupby(runs["sharing"]).mean()
     found = {
@@ -242,7 +243,7 @@ def _sentences(
 def _about_ratios(x: str, found: Mapping[str, Boundary], *, complete: bool) -> list[str]:
     """Return the sentences on the ratios of all boundaries to one of them, the clear ones first.
 
-    None is said to need the most unless the boundaries are complete.
+    No variant is said to need the most unless every one solves the task in some run (`complete`).
     """
     base = "QKV" if "QKV" in found else next(iter(found))
     title, rises = title_of(base), found[base].rises
@@ -329,9 +330,7 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
     """Return a sentence on the rows that the ratios leave out, if there are any."""
     texts = []
     for line in found:
-        rows = [
-            str(at) for at, measured in zip(line.at, line.measured, strict=True) if not measured
-        ]
+        rows = [str(at) for at in np.array(line.at, object)[~line.measured]]
         if rows and line.y is not None:
             # Translators: the values of an axis at which a variant is not counted.
             text = tr("{variant} at {values}", variant=title_of(line.sharing), values=listed(rows))

@@ -8,8 +8,8 @@ score, in both directions, and an answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from attnkit.analysis.inspection.inspected_example import InspectedExample
 from attnkit.analysis.inspection.replay import Replay
+from attnkit.foundation.words import first_true
 from attnkit.model.parts import position_bias, split_output, split_scores, split_vectors
 from attnkit.model.reference import Stages, Transformer
 from attnkit.tasks import NOTHING
@@ -29,6 +30,9 @@ NEAR = 1e-6
 
 MASKED = -5e4
 """Half of the soft mask: scores that a mask lowers by more are hidden."""
+
+SAME = 1e-6
+"""Largest difference between the amounts of two directions that count as equal, of the largest."""
 
 NO_SUM = (
     "The scores or outputs of this variant are no sums over parts of tokens, because one of its "
@@ -47,6 +51,9 @@ NO_ATTRIBUTION: dict[str, Any] = {
 
 BIASES = "biases"
 """Name of the part that stands for all biases of layers."""
+
+Written: TypeAlias = tuple[str, Float[Tensor, "f m"]]
+"""Name of a vector that was added to the residual stream of a token, and the vector."""
 
 
 def attribution_of(
@@ -84,27 +91,18 @@ def attribution_of(
 
 def _adds_up(arrays: dict[str, Tensor]) -> bool:
     """Return whether all parts add up to what they are parts of; unknown numbers do not count."""
-    sums = [("score", arrays["parts"].flatten(2), arrays["bias"][:, None])]
-    if "reverse" in arrays:
-        sums.append(
-            ("reverse", arrays["reverse_parts"].flatten(2), arrays["reverse_bias"][:, None])
-        )
+    sums = [
+        (arrays[name], arrays[f"{start}parts"].flatten(2), arrays[f"{start}bias"][:, None])
+        for name, start in (("score", ""), ("reverse", "reverse_"))
+        if name in arrays
+    ]
     if "logit" in arrays:
         values = [array.flatten(2) for name, array in arrays.items() if name.startswith("values")]
-        sums.append(("logit", torch.cat([arrays["direct"], *values], -1), torch.zeros(1)))
-    for name, parts, bias in sums:
-        error = (parts.sum(-1) + bias - arrays[name]).abs()
-        if (error > NEAR * parts.abs().amax(-1).clamp_min(1)).any():
-            return False
-    return True
-
-
-@dataclass(frozen=True, eq=False)
-class _Written:
-    """A vector that was added to the residual stream of a token, at all frames."""
-
-    name: str
-    vector: Float[Tensor, "f m"]
+        sums.append((arrays["logit"], torch.cat([arrays["direct"], *values], -1), torch.zeros(1)))
+    return not any(
+        ((parts.sum(-1) + bias - whole).abs() > NEAR * parts.abs().amax(-1).clamp_min(1)).any()
+        for whole, parts, bias in sums
+    )
 
 
 class _Run:
@@ -122,20 +120,17 @@ class _Run:
             self.embeddings = self.transformer.embeddings(tokens)
         self.streams = [stages.x[:, 0] for stages in self.stages] + [final[:, 0]]  # (f, n, m)
 
-    def written(self, position: int, n_layers: int, *, attention: bool = True) -> list[_Written]:
-        """Return what the embedding and the first layers wrote to a position, in this order.
+    def written(self, position: int, n_layers: int, *, attention: bool = True) -> list[Written]:
+        """Return what the embedding and the first layers, or only their MLPs, wrote to a position.
 
-        Args:
-            position: Position in the residual stream.
-            n_layers: Number of the layers.
-            attention: Whether what attention wrote is among it, or only the rest.
+        The position is one of the residual stream.
         """
         task, weights = self.inspected.experiment.task, self.transformer.weights
         names = [*task.field_names, *["position"] * ("W_pos" in weights)]
         names += ["embedding bias"] * ("b_E" in weights)
         shape = self.streams[0].shape
         found = [
-            _Written(name, vectors[:, 0].expand(shape)[:, position])
+            (name, vectors[:, 0].expand(shape)[:, position])
             for name, vectors in zip(names, self.embeddings, strict=True)
         ]
         for layer, stages in enumerate(self.stages[:n_layers]):
@@ -144,22 +139,23 @@ class _Run:
                 continue
             added = stages.added[:, 0, position - first]
             title = stages.spec.title
-            found += [_Written(f"{title}: attention", added)] * attention
+            found += [(f"{title}: attention", added)] * attention
             if f"{layer}.W_in" in weights:
                 before, after = (self.streams[n][:, position] for n in (layer, layer + 1))
-                found.append(_Written(f"{title}: MLP", after - before - added))
+                found.append((f"{title}: MLP", after - before - added))
         return found
 
     def of_score(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the attribution of the inspected score, and of the one the other way."""
         stages, head = self.stages[self.layer], self.inspected.request.head
-        query, key = self.inspected.query_position, self.inspected.key_position
+        query, key = self.inspected.query_position, self.inspected.request.key_position
+        assert key is not None
         arrays = self._score("", stages, query, key, head)
         if stages.spec.square:
-            reverse = self._score("reverse", stages, key, query, head)
+            reverse = self._score("reverse_", stages, key, query, head)
             arrays |= reverse | {"reverse_parts": reverse["reverse_parts"].mT}
         names = {
-            side: [one.name for one in self.written(position, self.layer)] + self._rest
+            side: [name for name, _ in self.written(position, self.layer)] + self._rest
             for side, position in (("query", query), ("key", key))
         }
         i, j = query - stages.spec.query_positions[0], key - stages.spec.key_positions[0]
@@ -178,20 +174,16 @@ class _Run:
         return [", ".join(named)] if named else []
 
     def _score(
-        self, prefix: str, stages: Stages, query: int, key: int, head: int
+        self, start: str, stages: Stages, query: int, key: int, head: int
     ) -> dict[str, Tensor]:
         """Return the attribution of the score of one position's query with another one's key."""
         i, j = query - stages.spec.query_positions[0], key - stages.spec.key_positions[0]
         q, k = self._vectors("Q", query, i), self._vectors("K", key, j)
-        parts = split_scores(stages.heads, q, k)[:, head]
-        named = {
-            "score": stages.scores[:, 0, head, :, i, j],
-            "parts": parts,
-            "bias": position_bias(stages.heads, i, j, len(q))[:, head],
+        return {
+            start.removesuffix("_") or "score": stages.scores[:, 0, head, :, i, j],
+            f"{start}parts": split_scores(stages.heads, q, k)[:, head],
+            f"{start}bias": position_bias(stages.heads, i, j, len(q))[:, head],
         }
-        if not prefix:
-            return named
-        return {prefix: named.pop("score")} | {f"{prefix}_{n}": array for n, array in named.items()}
 
     def _vectors(self, role: Role, position: int, number: int) -> Float[Tensor, "f a hp d"]:
         """Return the query or the key of a position as the sum of those of its parts.
@@ -200,7 +192,7 @@ class _Run:
         """
         layer = self.transformer.wiring.leader(self.layer, "K") if role == "K" else self.layer
         stages, name = self.stages[layer], f"{layer}.ln1"
-        parts = torch.stack([one.vector for one in self.written(position, layer)], 1)
+        parts = torch.stack([vector for _, vector in self.written(position, layer)], 1)
         whole = stages.x[:, 0, None, position]
         normed = self.transformer.norm_parts(parts[:, :, None], whole[:, :, None], name)[:, :, 0]
         vectors = split_vectors(
@@ -231,7 +223,7 @@ class _Run:
         shapes = [one.shape[1:3] for one in values.values()]  # (j, h)
         vectors = torch.cat(
             [
-                torch.stack([one.vector for one in direct], 1),
+                torch.stack([vector for _, vector in direct], 1),
                 biases[:, None],
                 *(one.flatten(1, 2) for one in values.values()),
             ],
@@ -250,7 +242,7 @@ class _Run:
         if right == NOTHING:
             chosen[:, 1] = torch.nan
         first, *rest = chosen.split([len(direct) + 1, *(j * h for j, h in shapes)], -1)
-        names = [one.name for one in direct] + [BIASES] * ("b_U" in weights)
+        names = [name for name, _ in direct] + [BIASES] * ("b_U" in weights)
         arrays = {"classes": classes, "logit": logits.gather(1, classes)}
         arrays["direct"] = first[..., : len(names)]
         for layer, shape, part in zip(values, shapes, rest, strict=True):
@@ -279,10 +271,6 @@ def _values(stages: Stages, i: int) -> tuple[Float[Tensor, "f j h m"], Float[Ten
     return values, biases + weights["b_O"] if "b_O" in weights else biases
 
 
-SAME = 1e-6
-"""Largest difference between the amounts of two directions that count as equal, of the largest."""
-
-
 def attribution_sentences(
     header: Mapping[str, Any], framed: Mapping[str, np.ndarray]
 ) -> list[list[str]]:
@@ -296,67 +284,83 @@ def attribution_sentences(
 def _of_variant(
     header: Mapping[str, Any], framed: Mapping[str, np.ndarray], p: int, frame: int
 ) -> str:
-    variant, start = header["variants"][p], f"{p}.why."
+    variant, tokens, start = header["variants"][p], header["attribution"], f"{p}.why."
     axes = variant["attribution"]
-    arrays = {
-        name.removeprefix(start): array[frame]
-        for name, array in framed.items()
-        if name.startswith(start)
-    }
-    if not arrays:
+    found = SimpleNamespace(
+        **{
+            name.removeprefix(start): array[frame]
+            for name, array in framed.items()
+            if name.startswith(start)
+        }
+    )
+    if not vars(found):
         return str(axes["note"] or variant["refusal"] or variant["lacking"])
-    if not np.isfinite(arrays["score"]).all():
+    if not np.isfinite(found.score).all():
         return "The numbers are not finite: the training has diverged."
-    sentences = [_of_score(header["attribution"], axes, arrays)]
-    if "reverse" in arrays:
-        sentences.append(_of_reverse(axes, arrays))
-    if axes["hidden"]:
-        sentences.append("The mask hides this token from the query, whatever the score is.")
-    if "logit" in arrays:
-        sentences.append(_of_answer(header, axes, arrays))
-    return " ".join(sentences)
-
-
-def _of_score(
-    tokens: Mapping[str, Any], axes: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> str:
-    """Return the score, and the pair of parts that adds most to it."""
-    parts = arrays["parts"][0]
+    parts = found.parts[0]
     a, c = np.unravel_index(np.abs(parts).argmax(), parts.shape)
-    names = axes["parts"]["query"][a], axes["parts"]["key"][c]
-    where = "In the first of its two maps, the score" if len(arrays["score"]) > 1 else "The score"
-    return (
-        f"{where} is {two_decimals(arrays['score'][0])}. The largest part, "
-        f"{two_decimals(parts[a, c])}, comes from “{names[0]}” of {tokens['query']} and "
-        f"“{names[1]}” of {tokens['key']}."
-    )
+    numbers = {
+        "n_maps": len(found.score),
+        "score": two_decimals(found.score[0]),
+        "most": two_decimals(parts[a, c]),
+        "of_query": axes["parts"]["query"][a],
+        "of_key": axes["parts"]["key"][c],
+        "query": tokens["query"],
+        "key": tokens["key"],
+        "hidden": axes["hidden"],
+        "one_matrix": axes["symmetric"],
+        "reverse": "",
+        "answer": "",
+    }
+    if hasattr(found, "reverse"):
+        apart = np.abs(found.parts - found.reverse_parts).max()
+        numbers |= {
+            "reverse": two_decimals(found.reverse[0]),
+            "same": apart <= SAME * max(1.0, np.abs(found.parts).max()),
+            "biased": abs(found.bias - found.reverse_bias) > SAME,
+        }
+    if hasattr(found, "logit"):
+        added = np.zeros(len(tokens["tokens"]))
+        for layer in axes["layers"]:
+            values, first = getattr(found, f"values.{layer}")[0].sum(0), tokens["first_keys"][layer]
+            added[first : first + len(values)] += values
+        numbers |= {
+            "answer": header["texts"][str(found.classes[0])],
+            "logit": two_decimals(found.logit[0]),
+            "token": tokens["tokens"][added.argmax()],
+            "added": two_decimals(added.max()),
+        }
+    sentences = (first_true(table, SimpleNamespace(**numbers)) for table in _SENTENCES)
+    return " ".join(filter(None, sentences))
 
 
-def _of_reverse(axes: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the score the other way round, and whether all parts add the same to both."""
-    there, back = arrays["parts"], arrays["reverse_parts"]
-    same = np.abs(there - back).max() <= SAME * max(1.0, np.abs(there).max())
-    other = f"The other way round the score is {two_decimals(arrays['reverse'][0])}"
-    if not same:
-        return f"{other}: the same pairs add other numbers."
-    reason = ", because queries and keys have one matrix" * axes["symmetric"]
-    if abs(arrays["bias"] - arrays["reverse_bias"]) > SAME:
-        return f"{other}: all pairs add the same numbers{reason}; only the position bias differs."
-    return f"{other}: all pairs add the same numbers in both directions{reason}."
-
-
-def _of_answer(
-    header: Mapping[str, Any], axes: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> str:
-    """Return the given answer with its logit, and the token whose values add most to it."""
-    tokens, first_keys = header["attribution"]["tokens"], header["attribution"]["first_keys"]
-    added = np.zeros(len(tokens))
-    for layer in axes["layers"]:
-        values = arrays[f"values.{layer}"][0].sum(0)
-        added[first_keys[layer] : first_keys[layer] + len(values)] += values
-    most = int(added.argmax())
-    text = header["texts"][str(arrays["classes"][0])]
-    return (
-        f"It answers {text}, whose logit is {two_decimals(arrays['logit'][0])}: the value of "
-        f"{tokens[most]} adds most, {two_decimals(added[most])}."
-    )
+_SENTENCES = (
+    {
+        "In the first of its two maps, the score is {score}. The largest part, {most}, comes from "
+        "“{of_query}” of {query} and “{of_key}” of {key}.": lambda n: n.n_maps > 1,
+        "The score is {score}. The largest part, {most}, comes from “{of_query}” of {query} and "
+        "“{of_key}” of {key}.": lambda n: True,
+    },
+    {
+        "": lambda n: not n.reverse,
+        "The other way round the score is {reverse}: the same pairs add other numbers.": lambda n: (
+            not n.same
+        ),
+        "The other way round the score is {reverse}: all pairs add the same numbers, because "
+        "queries and keys have one matrix; only the position bias differs.": lambda n: (
+            n.biased and n.one_matrix
+        ),
+        "The other way round the score is {reverse}: all pairs add the same numbers; only the "
+        "position bias differs.": lambda n: n.biased,
+        "The other way round the score is {reverse}: all pairs add the same numbers in both "
+        "directions, because queries and keys have one matrix.": lambda n: n.one_matrix,
+        "The other way round the score is {reverse}: all pairs add the same numbers in both "
+        "directions.": lambda n: True,
+    },
+    {"The mask hides this token from the query, whatever the score is.": lambda n: n.hidden},
+    {
+        "It answers {answer}, whose logit is {logit}: the value of {token} adds most, "
+        "{added}.": lambda n: n.answer
+    },
+)
+"""On the score, on the score the other way round, on the mask, and on the answer."""

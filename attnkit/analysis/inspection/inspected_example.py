@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +10,15 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, query_positions_of
+from attnkit.analysis.attention_map import (
+    MapLayout,
+    axes_of,
+    map_layout_of,
+    named_query,
+    query_positions_of,
+)
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.reasons import named_query
 from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
@@ -62,29 +66,36 @@ class InspectedExample:
         Raises:
             ValueError, InvalidExperiment: If there is no such example, layer, head or key.
         """
-        experiment, examples = example_for(trained, inspection)
-        first, end = layer_spec_of(experiment, inspection).key_positions
+        layers = len(trained.layer_specs)
+        for name, count in {
+            "layer": layers,
+            "head": trained.n_heads,
+            "example": N_EXAMPLES,
+        }.items():
+            if getattr(inspection, name) >= count:
+                got = getattr(inspection, name)
+                raise ValueError(f"{name}: got {got}, allowed 0 to {count - 1}")
+        experiment, example = _example_of(trained, inspection)
+        first, end = experiment.layer_specs[inspection.layer].key_positions
         key = inspection.key_position
         if key is not None and not first <= key < end:
             raise ValueError(f"key_position: got {key}, allowed {first} to {end - 1}")
-        (example,) = single_examples(examples)
-        task, specs, map_example = experiment.task, experiment.layer_specs, example
+        task, map_example = experiment.task, example
         labels = task.label(example.tokens)
         if inspection.tokens:  # a custom book: its questions are about its entries, in their order
             entries = np.arange(len(example.labels))
             map_example = replace(example, labels=np.zeros_like(entries), target=entries)
         if inspection.names:
-            example = _with_answers(example, inspection)
-            labels = _custom_labels(example, inspection)
+            example, labels = _answered_book(example, inspection)
         named = None if inspection.tokens else named_query(task, example)
-        query_indices = [
-            _query_index(inspection, query_positions_of(task, spec, map_example), named)
-            for spec in specs
-        ]
-        layouts = [
-            map_layout_of(task, spec, map_example, index)
-            for spec, index in zip(specs, query_indices, strict=True)
-        ]
+        query_indices, layouts = [], []
+        for spec in experiment.layer_specs:
+            positions = query_positions_of(task, spec, map_example)
+            index = positions.index(named) if named in positions else 0
+            if inspection.query_index is not None:
+                index = min(inspection.query_index, len(positions) - 1)
+            query_indices.append(index)
+            layouts.append(map_layout_of(task, spec, map_example, index))
         return InspectedExample(
             experiment,
             trained,
@@ -125,12 +136,6 @@ class InspectedExample:
     def query_position(self) -> int:
         """Position of the inspected query."""
         return self.query_positions[self.query_index]
-
-    @property
-    def key_position(self) -> int:
-        """Position of the token whose score with the query is attributed to parts."""
-        assert self.request.key_position is not None
-        return self.request.key_position
 
     @property
     def row(self) -> int:
@@ -203,21 +208,18 @@ class InspectedExample:
         key = self.request.key_position
         if key is None:
             return None
-        tokens = [label.full for label in self.labels]
-        return {
-            "query": tokens[self.query_position],
-            "key": tokens[key],
-            "short_query": self._short(self.query_position),
-            "short_key": self._short(key),
-            "tokens": tokens,
-            "first_keys": [spec.key_positions[0] for spec in self.experiment.layer_specs],
-        }
-
-    def _short(self, position: int) -> str:
-        """Return a short name of a token, with its position if another one has the same name."""
-        name = self.labels[position].short
-        n_alike = sum(label.short == name for label in self.labels)
-        return name if n_alike == 1 else f"{name} (position {position + 1})"
+        names, tokens = (
+            [label.short for label in self.labels],
+            [label.full for label in self.labels],
+        )
+        header: dict[str, Any] = {}
+        for name, position in (("query", self.query_position), ("key", key)):
+            short = names[position]
+            alone = names.count(short) == 1
+            header[name] = tokens[position]
+            header[f"short_{name}"] = short if alone else f"{short} (position {position + 1})"
+        first_keys = [spec.key_positions[0] for spec in self.experiment.layer_specs]
+        return {**header, "tokens": tokens, "first_keys": first_keys}
 
     def _header_of_layer(self, layer: int) -> dict[str, Any]:
         layout, right = self.layouts[layer], self.example.labels
@@ -232,59 +234,44 @@ class InspectedExample:
         }
 
 
-def _query_index(inspection: Inspection, positions: list[int], named: int | None) -> int:
-    """Return the index of the requested query, or else of the query that the Lab's reasons name."""
-    if inspection.query_index is not None:
-        return min(inspection.query_index, len(positions) - 1)
-    return positions.index(named) if named in positions else 0
+def _example_of(trained: Experiment, inspection: Inspection) -> tuple[Experiment, Example]:
+    """Return an experiment with a task of the requested example's size, and the example.
 
-
-def layer_spec_of(experiment: Experiment, inspection: Inspection) -> LayerSpec:
-    """Return the specification of the layer that an inspection requests.
-
-    Raises:
-        ValueError: If there is no such layer or head.
+    A custom book has no labels: its right answers are not known here.
     """
-    counts = {"layer": len(experiment.layer_specs), "head": experiment.n_heads}
-    for name, count in counts.items():
-        index = getattr(inspection, name)
-        if index >= count:
-            raise ValueError(f"{name}: got {index}, allowed 0 to {count - 1}")
-    return experiment.layer_specs[inspection.layer]
+    if not inspection.tokens:
+        examples, k = examples_of(trained.task), inspection.example
+        target, reverse = examples.target[k].numpy(), examples.reverse
+        back = np.full_like(target, NOTHING) if reverse is None else reverse[k].numpy()
+        return trained, Example(
+            examples.tokens[k].numpy(), examples.labels[k].numpy(), target, back
+        )
+    tokens = np.array(inspection.tokens)
+    sized = trained.replace(n_entries=len(tokens) // 2)
+    nothing = np.full(sized.task.n_ctx - sized.task.answers_from, NOTHING)
+    return sized, Example(tokens, nothing, nothing, nothing)
 
 
-def _with_answers(example: Example, inspection: Inspection) -> Example:
-    """Return a custom book with its right answers, as far as the typed question has one."""
-    numbers = _numbers_of(example)
-    target, labels = np.arange(len(numbers)), numbers.copy()
-    question = _typed_question(inspection)
-    if len({int(numbers[entry]) for entry in inspection.right}) != 1:
+def _answered_book(example: Example, inspection: Inspection) -> tuple[Example, list[Label]]:
+    """Return a custom book with the right answers that are known, and the labels of its tokens.
+
+    The typed question stands at its entry, or is the last one; the others name the entries.
+    """
+    names, right = inspection.names, inspection.right
+    ids = example.tokens[: len(example.labels), -1]
+    numbers, target = ids - ids[0], np.arange(len(ids))
+    labels, question = numbers.copy(), right[0] if right else len(names) - 1
+    if len({int(numbers[entry]) for entry in right}) != 1:
         labels[question] = NOTHING
-    if len(inspection.right) != 1:
+    if len(right) != 1:
         target[question] = NOTHING
-    return replace(example, labels=labels, target=target)
-
-
-def _custom_labels(example: Example, inspection: Inspection) -> list[Label]:
-    """Return the labels of a custom book: its entries, then its questions."""
-    pairs = zip(inspection.names, _numbers_of(example), strict=True)
+    pairs = zip(names, numbers, strict=True)
     entries = [Label(name, name, f"{name}, {inspection.numbers[number]}") for name, number in pairs]
-    questions = [f"{name} ?" for name in inspection.names]
-    if not inspection.right:
-        questions[_typed_question(inspection)] = "your question"
-    return entries + [Label(text, text, text) for text in questions]
-
-
-def _typed_question(inspection: Inspection) -> int:
-    """Return the index of the question that was typed; the others are the names of the entries."""
-    return inspection.right[0] if inspection.right else len(inspection.names) - 1
-
-
-def _numbers_of(example: Example) -> Int64[np.ndarray, " n"]:
-    """Return the classes of a book's entries: their number ids relative to the first entry's."""
-    numbers = example.tokens[: len(example.labels), -1]
-    classes: np.ndarray = numbers - numbers[0]
-    return classes
+    questions = [f"{name} ?" for name in names]
+    if not right:
+        questions[question] = "your question"
+    texts = entries + [Label(text, text, text) for text in questions]
+    return replace(example, labels=labels, target=target), texts
 
 
 def indices_of(entries: Int64[np.ndarray, " a"], positions: list[int], task: Task) -> list[int]:
@@ -292,18 +279,6 @@ def indices_of(entries: Int64[np.ndarray, " a"], positions: list[int], task: Tas
     entry_of = dict(enumerate(entries.tolist(), task.answers_from))
     index_of = {position: i for i, position in enumerate(positions)}
     return [index_of.get(entry_of.get(position, NOTHING), NOTHING) for position in positions]
-
-
-def single_examples(examples: Examples) -> Iterator[Example]:
-    """Yield the examples of a batch one by one, as numpy arrays."""
-    for index, tokens in enumerate(examples.tokens):
-        target, reverse = examples.target[index].numpy(), examples.reverse
-        yield Example(
-            tokens.numpy(),
-            examples.labels[index].numpy(),
-            target,
-            np.full_like(target, NOTHING) if reverse is None else reverse[index].numpy(),
-        )
 
 
 def examples_of(task: Task) -> Examples:
@@ -321,26 +296,6 @@ def examples_of(task: Task) -> Examples:
         torch.cat([first.target, more.target]),
         torch.cat(reverses) if reverses else None,
     )
-
-
-def example_for(experiment: Experiment, inspection: Inspection) -> tuple[Experiment, Examples]:
-    """Return an experiment with a task of the requested example's size, and the example.
-
-    A custom book has no labels: its right answers are not known here.
-
-    Raises:
-        ValueError, InvalidExperiment: If there is no such example, or no task of its size.
-    """
-    if inspection.tokens:
-        tokens = torch.tensor(inspection.tokens)[None]
-        sized = experiment.replace(n_entries=tokens.shape[1] // 2)
-        n_answers = sized.task.n_ctx - sized.task.answers_from
-        nothing = torch.full((1, n_answers), NOTHING)
-        return sized, Examples(tokens, nothing, nothing)
-    if inspection.example >= N_EXAMPLES:
-        raise ValueError(f"example: got {inspection.example}, allowed 0 to {N_EXAMPLES - 1}")
-    index = torch.tensor([inspection.example])
-    return experiment, examples_of(experiment.task).take(index)
 
 
 def size_refusal(trained: Experiment, sized: Experiment, variant: Variant) -> str:

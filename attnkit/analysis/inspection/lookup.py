@@ -6,10 +6,10 @@ The sentences say what the variants attend to and answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,19 +27,17 @@ from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
     InspectedExample,
     examples_of,
-    single_examples,
     size_refusal,
 )
-from attnkit.analysis.inspection.replay import Replay, Replayed, batched_replays
+from attnkit.analysis.inspection.replay import Replay, batched_replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
-from attnkit.analysis.responses import Example
 from attnkit.foundation.words import Group, first_true, listed
 from attnkit.model.reference import Stages
-from attnkit.tasks import NOTHING, Task
+from attnkit.tasks import NOTHING
 from attnkit.training.film import Film, Frame
 from attnkit.training.summary import percent, percents
-from attnkit.variants import Variant, Wiring
+from attnkit.variants import Variant
 
 MOST_BYTES = 3 * 2**20
 """Most bytes of the arrays of one result; of larger models it has fewer frames."""
@@ -47,8 +45,8 @@ MOST_BYTES = 3 * 2**20
 UNKNOWN = 255
 """Value in place of right (1) or wrong (0) where no answer is expected or none is known."""
 
-_N_NAMED = 3
-"""Most questions in the name of an example."""
+N_NAMED = 3
+"""Questions in the name of an example."""
 
 
 def inspect_attention(film: Film, inspection: Inspection) -> InspectionResult:
@@ -93,13 +91,15 @@ def inspect_examples(film: Film, inspection: Inspection) -> InspectionResult:
         right = (answers == examples.labels).numpy()
         n_wrong += (has_answer & ~right).sum(1)
         fixed[f"{index}.right"] = np.where(has_answer, right, UNKNOWN).astype(np.uint8)
-    singles = zip(single_examples(examples), has_answer.sum(1), n_wrong, strict=True)
+    described = []
+    for tokens, asked, wrong in zip(examples.tokens.numpy(), has_answer, n_wrong, strict=True):
+        positions, labels = task.answers_from + np.flatnonzero(asked), task.label(tokens)
+        text = ", ".join(labels[int(position)].query for position in positions[:N_NAMED])
+        text += " …" * (len(positions) > N_NAMED)
+        described.append({"text": text, "n_asked": len(positions), "n_wrong": int(wrong)})
     header = {
         **header_of(last, inspection),
-        "examples": [
-            {"text": _name_of(task, example), "n_asked": int(n), "n_wrong": int(wrong)}
-            for example, n, wrong in singles
-        ],
+        "examples": described,
         "order": [int(index) for index in np.argsort(-n_wrong, kind="stable")],
     }
     return InspectionResult(header, with_measures(last), fixed)
@@ -111,17 +111,28 @@ def _arrays(
     """Return the framed arrays, and the header values of every variant."""
     framed, headers = with_measures(film), []
     for index, variant in enumerate(film.experiment.sharing):
-        refusal, arrays, why = "", dict[str, np.ndarray](), NO_ATTRIBUTION
+        wiring = inspected.experiment.wiring(variant)
+        header = {
+            "refusal": "",
+            "n_maps": wiring.n_maps,
+            "n_score_maps": 1 if wiring.adds_maps else wiring.n_maps,
+            "scale": wiring.scale,
+            "d_k": wiring.sizes.d_k,
+            "d_v": wiring.sizes.d_v,
+            "has_output": wiring.has_output,
+            "attribution": NO_ATTRIBUTION,
+        }
+        arrays = dict[str, np.ndarray]()
         try:
             arrays, why = _arrays_of_variant(film, variant, inspected)
+            header["attribution"] = why
         except ValueError:
             if not inspected.is_custom_book:
                 raise
-            refusal = size_refusal(inspected.trained, inspected.experiment, variant)
+            header["refusal"] = size_refusal(inspected.trained, inspected.experiment, variant)
         arrays["mass"] = mass_of(film, variant)
         framed |= {f"{index}.{name}": array for name, array in arrays.items()}
-        wiring = inspected.experiment.wiring(variant)
-        headers.append({**_header_of_variant(wiring, refusal), "attribution": why})
+        headers.append(header)
     return framed, headers
 
 
@@ -129,38 +140,20 @@ def _arrays_of_variant(
     film: Film, variant: Variant, inspected: InspectedExample
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of one variant at all frames, and the header of its attribution."""
-    parts, attributions = [], []
+    parts, why = [], NO_ATTRIBUTION
+    n_heads = film.experiment.wiring(variant).sizes.n_heads
+    attributed = inspected.request.key_position is not None and inspected.request.head < n_heads
     for replay, _ in batched_replays(film, variant, inspected.experiment, 1):
-        parts.append(_arrays_of(replay, inspected))
-        n_heads = replay.transformer.wiring.sizes.n_heads
-        if inspected.request.key_position is not None and inspected.request.head < n_heads:
-            attributions.append(attribution_of(replay, inspected))
-    arrays, why = _joined(parts), NO_ATTRIBUTION
-    if attributions:
-        why = next((header for _, header in attributions if header["note"]), attributions[0][1])
-        arrays |= {} if why["note"] else _joined([found for found, _ in attributions])
-    return arrays, why
-
-
-def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the arrays of consecutive frames as one array for each name."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _header_of_variant(wiring: Wiring, refusal: str) -> dict[str, Any]:
-    return {
-        "refusal": refusal,
-        "n_maps": wiring.n_maps,
-        "n_score_maps": 1 if wiring.adds_maps else wiring.n_maps,
-        "scale": wiring.scale,
-        "d_k": wiring.sizes.d_k,
-        "d_v": wiring.sizes.d_v,
-        "has_output": wiring.has_output,
-    }
+        arrays = _arrays_of(replay, inspected)
+        if attributed and not why["note"]:
+            summands, why = attribution_of(replay, inspected)
+            arrays |= summands
+        parts.append(arrays)
+    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in shared}, why
 
 
 def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndarray]:
-    """Return all arrays of one variant at the frames of a replay."""
     replayed = replay.forward(inspected.tokens)
     arrays: dict[str, np.ndarray] = {}
     for layer, (stages, layout) in enumerate(zip(replayed.stages, inspected.layouts, strict=True)):
@@ -181,12 +174,13 @@ def _arrays_of(replay: Replay, inspected: InspectedExample) -> dict[str, np.ndar
     arrays["normed"] = stages.rows[:, 0, position].numpy()
     arrays["added"] = stages.added[:, 0, position - stages.spec.query_positions[0]].numpy()
     if inspected.answer_index != NOTHING:
-        arrays |= _arrays_of_answer(replayed, inspected)
+        logits = replayed.logits[:, 0, inspected.answer_index]
+        arrays["logits"] = logits[:, inspected.classes].numpy()
+        arrays["total"], arrays["top"] = logits.logsumexp(-1).numpy(), logits.amax(-1).numpy()
     return arrays
 
 
 def _map(stages: Stages, layout: MapLayout) -> Float[np.ndarray, "f h rows columns"]:
-    """Return the pattern of every head at the rows and columns of a layout."""
     (first_row, _), (first_column, _) = stages.spec.query_positions, stages.spec.key_positions
     rows = stages.pattern[:, 0, :, [row - first_row for row in layout.rows]]
     return shown_columns(rows.numpy(), layout, first_column)
@@ -199,7 +193,13 @@ def _arrays_of_head(stages: Stages, inspected: InspectedExample) -> dict[str, np
     j = [column - stages.spec.key_positions[0] for column in inspected.layout.columns]
     maps = slice(head * wiring.n_maps, (head + 1) * wiring.n_maps)
     q, k = stages.q[:, 0, maps, i], stages.k[:, 0, maps][:, :, j]
-    z = stages.z[:, 0, head, i]
+    z, width = stages.z[:, 0, head, i], wiring.sizes.d_v
+    dims = slice(head * width, (head + 1) * width)
+    if wiring.has_output:  # through the head's rows of W_O
+        head_out = (z.unsqueeze(1) @ stages.heads.weights["W_O"][:, dims]).squeeze(1)
+    else:
+        head_out = z.new_zeros(len(z), wiring.n_inner)
+        head_out[:, dims] = z
     tensors = {
         "q": q,
         "k": k,
@@ -208,40 +208,9 @@ def _arrays_of_head(stages: Stages, inspected: InspectedExample) -> dict[str, np
         "scores": stages.scores[:, 0, head, :, i, j],
         "masked": stages.masked[:, 0, head, :, i, j],
         "z": z,
-        "head_out": _head_output(stages, head, z),
+        "head_out": head_out,
     }
     return {name: tensor.numpy() for name, tensor in tensors.items()}
-
-
-def _head_output(stages: Stages, head: int, z: Float[Tensor, "f d"]) -> Float[Tensor, "f m"]:
-    """Return what one head adds to the residual stream, through its rows of W_O if there is one."""
-    wiring = stages.heads.wiring
-    width = wiring.sizes.d_v
-    dims = slice(head * width, (head + 1) * width)
-    if wiring.has_output:
-        w_o = stages.heads.weights["W_O"][:, dims]
-        return (z.unsqueeze(1) @ w_o).squeeze(1)
-    out = z.new_zeros(len(z), wiring.n_inner)
-    out[:, dims] = z
-    return out
-
-
-def _arrays_of_answer(replayed: Replayed, inspected: InspectedExample) -> dict[str, np.ndarray]:
-    """Return the logits of the inspected query's answer."""
-    logits = replayed.logits[:, 0, inspected.answer_index]
-    return {
-        "logits": logits[:, inspected.classes].numpy(),
-        "total": logits.logsumexp(-1).numpy(),
-        "top": logits.amax(-1).numpy(),
-    }
-
-
-def _name_of(task: Task, example: Example) -> str:
-    """Return a short name of an example: its first questions."""
-    labels = task.label(example.tokens)
-    positions = np.flatnonzero(example.labels != NOTHING) + task.answers_from
-    questions = [labels[int(position)].query for position in positions[:_N_NAMED]]
-    return ", ".join(questions) + " …" * (len(positions) > _N_NAMED)
 
 
 def mass_of(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
@@ -271,28 +240,22 @@ def _measure_mass(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
         return np.full(shape, np.nan, np.float32)
     parts = []
     for replay, n in batched_replays(film, variant, film.experiment, N_EXAMPLES):
-        sums: Tensor | float = 0.0
-        for start in range(0, N_EXAMPLES, n):
-            batch = slice(start, start + n)
+        sums: list[Tensor] = []
+        for batch in torch.arange(N_EXAMPLES).split(n):
             of_batch = [None if entry is None else entry[batch] for entry in entries]
-            all_stages = replay.forward(examples.tokens[batch]).stages
             by_layer = [
                 torch.stack([_mass_at(stages, entry) for entry in of_batch], -1)
-                for stages in all_stages
+                for stages in replay.forward(examples.tokens[batch]).stages
             ]
-            sums = sums + torch.stack(by_layer, 1)
-        assert isinstance(sums, Tensor)
-        parts.append(sums.numpy())
+            sums.append(torch.stack(by_layer, 1))
+        parts.append(torch.stack(sums).sum(0).numpy())
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = (np.concatenate(parts) / np.array(counts)).astype(np.float32)
     return mean
 
 
 def _mass_at(stages: Stages, position: Int64[Tensor, "b a"] | None) -> Float[Tensor, "f h"]:
-    """Return the attention of each answer's query to one position, summed over all answers.
-
-    NaN if there are no such positions, or if the layer's queries give no answers directly.
-    """
+    """Return the attention of each answer's query to one position, summed over all answers."""
     shape = (len(stages.pattern), stages.pattern.shape[2])
     if position is None or stages.spec.kind not in ("layer", "cross"):
         return torch.full(shape, torch.nan, dtype=torch.double)
@@ -309,8 +272,7 @@ _MOST_CLAUSES, _MOST_WITHOUT_VERDICTS = 2, 3
 """Most clauses of a sentence, with verdicts and without; beyond them it gives the answers only."""
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """Attention and answer of one variant for the inspected query at one frame.
 
     Attributes:
@@ -344,24 +306,37 @@ class Lookup:
 
     @property
     def verdict(self) -> str:
-        """Whether the answer is right, in one word."""
-        return "right" if self.is_right else "wrong"
+        """Whether the answer is right, in one word; empty if that is not known."""
+        return {None: "", True: "right", False: "wrong"}[self.is_right]
 
     def describe(self, columns: Sequence[str], titles: Sequence[str]) -> str:
         """Return attention and answer in words, with the entries that hold a wrong answer."""
-        text = f"its largest weight, {percent(self.weights.max())}, is on {self.entry}"
-        if not np.isnan(self.right):
-            text = f"{percent(self.right)} of its attention is on the right entry"
-            if not np.isnan(self.mirrored):
-                text += f", {percent(self.mirrored)} on the one that points back"
-        if self.answer:
-            mark = {None: "", True: " ✓", False: " ✗"}[self.is_right]
-            text += f"; it answers {self.answer}{mark} with probability {percent(self.probability)}"
         holds = np.array([title.endswith(f" {self.answer}") for title in titles])
-        if self.is_right is False and holds.any():
-            names, held = listed(compress(columns, holds)), self.weights[holds].sum()
-            text += f": {self.answer} is held by {names}, {percent(held)} of its attention"
-        return f"{text}."
+        numbers = SimpleNamespace(
+            right="" if np.isnan(self.right) else percent(self.right),
+            mirrored="" if np.isnan(self.mirrored) else percent(self.mirrored),
+            largest=percent(self.weights.max()),
+            entry=self.entry,
+            answer=self.answer,
+            mark={None: "", True: " ✓", False: " ✗"}[self.is_right],
+            probability=percent(self.probability),
+            holders=listed(compress(columns, holds)) if self.is_right is False else "",
+            held=percent(self.weights[holds].sum()),
+        )
+        return "".join(first_true(table, numbers) for table in _FINDING)
+
+
+_FINDING = (
+    {
+        "its largest weight, {largest}, is on {entry}": lambda n: not n.right,
+        "{right} of its attention is on the right entry, {mirrored} on the one that points "
+        "back": lambda n: n.mirrored,
+        "{right} of its attention is on the right entry": lambda n: True,
+    },
+    {"; it answers {answer}{mark} with probability {probability}": lambda n: n.answer},
+    {": {answer} is held by {holders}, {held} of its attention": lambda n: n.holders},
+    {".": lambda n: True},
+)
 
 
 def lookup_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]) -> Sentences:
@@ -369,31 +344,22 @@ def lookup_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]
 
     The best heads are left out where there is only one head.
     """
-    steps, variants = header["steps"], header["variants"]
-    layer = header["layers"][header["layer"]]
-    found = [
-        [_lookup(header, framed, p, frame) for p in range(len(variants))]
-        for frame in range(len(steps))
-    ]
-    lacking = [variant["refusal"] or variant["lacking"] for variant in variants]
-    return {
-        "conclusion": [
-            conclude([one for one in all_ if one], step, header)
-            for all_, step in zip(found, steps, strict=True)
-        ],
-        "finding": [
+    layer, places = header["layers"][header["layer"]], range(len(header["variants"]))
+    lacking = [variant["refusal"] or variant["lacking"] for variant in header["variants"]]
+    sentences = Sentences(conclusion=[], finding=[], heads=[])
+    for frame, step in enumerate(header["steps"]):
+        found = [_lookup(header, framed, p, frame) for p in places]
+        sentences["conclusion"].append(conclude([one for one in found if one], step, header))
+        sentences["finding"].append(
             [
                 one.describe(layer["columns"], layer["column_titles"]) if one else why
-                for one, why in zip(all_, lacking, strict=True)
+                for one, why in zip(found, lacking, strict=True)
             ]
-            for all_ in found
-        ],
-        "heads": [
-            [_best_head(header, framed[f"{p}.mass"][frame]) for p in range(len(variants))]
-            for frame in range(len(steps))
-            if place_name(header, 0, 0)
-        ],
-    }
+        )
+        if place_name(header, 0, 0):
+            best = [_best_head(header, framed[f"{p}.mass"][frame]) for p in places]
+            sentences["heads"].append(best)
+    return sentences
 
 
 def _lookup(
@@ -410,10 +376,11 @@ def _lookup(
     if f"{p}.logits" not in framed:
         return lookup
     answer = int(framed[f"{p}.answers"][frame, header["row"]])
-    is_right = None if header["right"] == NOTHING else answer == header["right"]
-    probability = float(np.exp(framed[f"{p}.top"][frame] - framed[f"{p}.total"][frame]))
-    text = header["texts"][str(answer)]
-    return replace(lookup, answer=text, is_right=is_right, probability=probability)
+    return lookup._replace(
+        answer=header["texts"][str(answer)],
+        is_right=None if header["right"] == NOTHING else answer == header["right"],
+        probability=float(np.exp(framed[f"{p}.top"][frame] - framed[f"{p}.total"][frame])),
+    )
 
 
 def conclude(found: Sequence[Lookup], step: int, header: Mapping[str, Any]) -> str:
@@ -437,7 +404,6 @@ def place_name(header: Mapping[str, Any], layer: int, head: int) -> str:
 
 
 def _best_head(header: Mapping[str, Any], mass: np.ndarray) -> str:
-    """Return the head with the most attention on the right entries, given (l, h, 2)."""
     right = mass[..., 0]
     if np.isnan(right).all():
         return "not known"
@@ -447,14 +413,12 @@ def _best_head(header: Mapping[str, Any], mass: np.ndarray) -> str:
 
 def _clauses(found: Sequence[Lookup]) -> list[str]:
     """Return clauses on attention and answers; on answers only, if there were too many clauses."""
-    groups = _grouped(
-        found,
-        lambda one: (
-            one.attends,
-            one.attends == "most" and one.entry,
-            one.is_right is None and one.answer,
-        ),
-    )
+
+    def kind(one: Lookup) -> Hashable:
+        entry = one.entry if one.attends == "most" else ""
+        return one.attends, entry, one.answer if one.is_right is None else ""
+
+    groups = _grouped(found, kind)
     most = _MOST_WITHOUT_VERDICTS if found[0].is_right is None else _MOST_CLAUSES
     if len(groups) <= most:
         return [_clause(group) for group in groups]
@@ -472,7 +436,6 @@ def _verdicts(found: Sequence[Lookup]) -> list[str]:
 
 
 def _clause(group: Group) -> str:
-    """Return a clause about variants with the same attention."""
     first: Lookup = group[0]
     numbers = SimpleNamespace(
         group=group,
@@ -481,7 +444,7 @@ def _clause(group: Group) -> str:
         largest=percents(one.weights.max() for one in group),
         entry=first.entry,
         answer=first.answer,
-        verdict="" if first.is_right is None else first.verdict,
+        verdict=first.verdict,
         verdicts=listed(_verdicts(group)),
         agree=all(one.is_right == first.is_right for one in group),
         expected=first.attends == "most" or (first.attends == "right") == first.is_right,

@@ -49,10 +49,8 @@ class Inspection:
     def __post_init__(self) -> None:
         if self.view not in get_args(View):
             raise ValueError(f"view: got {self.view!r}, allowed {', '.join(get_args(View))}")
-        lowest = {"example": 0, "layer": 0, "head": 0, "query_index": 0, "key_position": 0}
-        lowest["since"] = -1
-        for name, low in lowest.items():
-            value = getattr(self, name)
+        for name in ("example", "layer", "head", "query_index", "key_position", "since"):
+            value, low = getattr(self, name), -1 if name == "since" else 0
             if name in ("query_index", "key_position") and value is None:
                 continue
             if not isinstance(value, int) or value < low:

@@ -1,19 +1,22 @@
 """Similarity of a head's queries, keys and values: measures of weights and activations, and a map.
 
-Index letters are those of `attnkit.analysis.inspection.roles`, with `l` layer, `c` pair of roles
-and `z` mean, lower and upper limit of a measure for random matrices. The sentences compare measures
-with those limits: a side is −1 where a measure is below them, 0 within, and 1 above; NaN where
-there is nothing to compare.
+The vectors of a head with several maps are concatenated. Index letters are those of
+`attnkit.analysis.inspection.replay`, with `t` for a token of any example, `l` layer, `c` pair of
+roles and `z` mean, lower and upper limit of a measure for random matrices. The sentences compare
+measures with those limits: a side is −1 where a measure is below them, 0 within, and 1 above; NaN
+where there is nothing to compare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float32, Float64
+from torch import Tensor
 
 from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
@@ -22,11 +25,11 @@ from attnkit.analysis.inspection.inspected_example import (
     indices_of,
     size_refusal,
 )
-from attnkit.analysis.inspection.replay import batched_replays, replays
+from attnkit.analysis.inspection.replay import Replay, batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
-from attnkit.analysis.inspection.roles import LayerRoles, width_of
 from attnkit.analysis.similarity import (
+    column_space,
     cosine,
     cosines_between,
     linear_cka,
@@ -40,6 +43,7 @@ from attnkit.analysis.similarity import (
 )
 from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.foundation.words import capitalised, first_true, listed
+from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING
 from attnkit.training.film import Film, filmed_steps
 from attnkit.training.summary import two_decimals
@@ -59,6 +63,8 @@ MOST_BYTES = 2**20
 
 LEVELS = 127
 """Levels on each side of 0 to which the vectors are rounded: they are drawn only."""
+
+_FRAMED = ("alike", "random", "angles", "vectors", "scale")
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -95,18 +101,28 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     tokens = _mapped_tokens(inspected)
     framed: Arrays = with_measures(film)
     fixed: Arrays = {}
-    notes = [_notes(experiment.wiring(variant), inspection.head) for variant in experiment.sharing]
+    notes: list[dict[str, Any]] = [
+        {
+            "has_head": inspection.head < wiring.sizes.n_heads,
+            "widths": [width_of(wiring, role) for role in ROLES],
+            "n_maps": wiring.n_maps,
+            "tied": [wiring.roles[a] == wiring.roles[b] for a, b in PAIRS],
+            "refusal": "",
+        }
+        for wiring in map(experiment.wiring, experiment.sharing)
+    ]
     for p, variant in enumerate(experiment.sharing):
-        of_variant = [_measured(film, variant, inspected)]
+        found = _measured(film, variant, inspected)
         try:
-            of_variant.append(_mapped(film, variant, inspected, tokens))
+            found |= _mapped(film, variant, inspected, tokens)
         except ValueError:  # the weights do not fit a book of this size
             if not inspected.is_custom_book:
                 raise
             notes[p]["refusal"] = size_refusal(experiment, inspected.experiment, variant)
-        for new_framed, new_fixed in of_variant:
-            framed |= {f"{p}.{name}": array for name, array in new_framed.items()}
-            fixed |= {f"{p}.{name}": array for name, array in new_fixed.items()}
+        for name, array in found.items():
+            (framed if name in _FRAMED else fixed)[f"{p}.{name}"] = (
+                array if name == "vectors" else array.astype(np.float32)
+            )
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "pairs": ["".join(pair) for pair in PAIRS],
@@ -150,122 +166,140 @@ def _mapped_tokens(inspected: InspectedExample) -> list[int]:
 
 
 def _all_positions(spec: LayerSpec) -> range:
-    """Return all positions from the layer's first query or key to the last."""
     return range(
         min(spec.query_positions[0], spec.key_positions[0]),
         max(spec.query_positions[1], spec.key_positions[1]),
     )
 
 
-def _notes(wiring: Wiring, head: int) -> dict[str, Any]:
-    """Return the header values about a variant's heads."""
-    return {
-        "has_head": head < wiring.sizes.n_heads,
-        "widths": [width_of(wiring, role) for role in ROLES],
-        "n_maps": wiring.n_maps,
-        "tied": [wiring.roles[a] == wiring.roles[b] for a, b in PAIRS],
-        "refusal": "",
-    }
+def width_of(wiring: Wiring, role: Role) -> int:
+    """Return the width of a head's vectors in a role, of all maps together."""
+    width = wiring.vectors[wiring.roles[role]].width
+    return width if role == "V" else width * wiring.n_maps
 
 
-def _measured(film: Film, variant: Variant, inspected: InspectedExample) -> tuple[Arrays, Arrays]:
+class _Layer:
+    """Inputs, weights and vectors of one layer on a batch, for the models of some frames."""
+
+    def __init__(
+        self, replay: Replay, stages: list[Stages], layer: int, frames: slice = slice(None)
+    ) -> None:
+        (self.wiring,) = replay.model.wirings.values()
+        self.spec, current = stages[layer].spec, stages[layer]
+        leaders = {role: stages[self.wiring.leader(layer, role)] for role in ("K", "V")}
+        positions = {"Q": self.spec.query_positions}
+
+        @cache
+        def rows(stages: Stages, positions: tuple[int, int]) -> Float32[Array, "f t m"]:
+            array: Array = stages.rows[frames][:, :, slice(*positions)].flatten(1, 2).numpy()
+            return array
+
+        self.inputs = {
+            role: rows(leaders.get(role, current), positions.get(role, self.spec.key_positions))
+            for role in ROLES
+        }
+        self._vectors = {"Q": current.q[frames], "K": current.k[frames], "V": current.v[frames]}
+        self._weights = {role: replay.model.role_weights(layer, role)[0][frames] for role in ROLES}
+        self.cosines = cache(self._cosines)
+        self._subspace = cache(lambda role, head: column_space(self.weights(role, head)))
+
+    def weights(self, role: Role, head: int) -> Float32[Array, "f m d"]:
+        """Return the weight matrix of a role in a head, without rules that are not linear."""
+        return self._of_head(self._weights[role], 1, head)
+
+    def vectors(self, role: Role, head: int) -> Float32[Array, "f b n d"]:
+        """Return the queries, keys or values of a head, as used for scores and read-out."""
+        return self._of_head(self._vectors[role], 2, head)
+
+    def _of_head(self, of_maps: Tensor, axis: int, head: int) -> Array:
+        """Return the vectors of one head; `axis` is that of heads and maps, before tokens."""
+        of_head = of_maps.unflatten(axis, (self.wiring.sizes.n_heads, -1)).select(axis, head)
+        array: Array = of_head.transpose(axis, axis + 1).flatten(axis + 1).numpy()  # (…, n, p·d)
+        return array
+
+    def _cosines(self, a: Role, b: Role, head: int) -> Float64[Array, "f k"]:
+        """Return the cosines of the principal angles of a pair of roles."""
+        return cosines_between(self._subspace(a, head), self._subspace(b, head))
+
+    def same_tokens(self, first: Role) -> bool:
+        """Return whether both roles of a pair belong to the same tokens, given the first role."""
+        return first != "Q" or self.spec.square
+
+    def measures(self, head: int) -> Float64[Array, "f c 5"]:
+        """Return the `MEASURES` of one head."""
+        weights = {role: self.weights(role, head) for role in ROLES}
+        rows = {role: self.vectors(role, head) for role in ROLES}
+        rows = {role: v.reshape(len(v), -1, v.shape[-1]) for role, v in rows.items()}  # (f, t, d)
+        measures = np.full((len(weights["Q"]), len(PAIRS), len(MEASURES)), np.nan)
+        for c, (a, b) in enumerate(PAIRS):
+            same_width = weights[a].shape == weights[b].shape
+            if same_width:
+                measures[:, c, 0] = cosine(weights[a], weights[b])
+            measures[:, c, 1] = mean_square(self.cosines(a, b, head))
+            measures[:, c, 2] = weights_cka(weights[a], weights[b])
+            if self.same_tokens(a):
+                if same_width:
+                    measures[:, c, 3] = mean_cosine(rows[a], rows[b])
+                measures[:, c, 4] = linear_cka(rows[a], rows[b])
+        return measures
+
+    def random_measures(self) -> Float64[Array, "f c 5 z"]:
+        """Return the bands of the `MEASURES` for random matrices of the shapes of a head's."""
+        n_frames, _, d_model = self.inputs["Q"].shape
+        limits = np.full((n_frames, len(PAIRS), len(MEASURES), 3), np.nan)
+        known: dict[tuple[int, int, int, int], Array] = {}
+        for c, (a, b) in enumerate(PAIRS):
+            widths = width_of(self.wiring, a), width_of(self.wiring, b)
+            for m, measure in enumerate((cosine, overlap, weights_cka)):
+                if m or widths[0] == widths[1]:
+                    limits[:, c, m] = random_band(measure, d_model, *widths).stacked
+            if self.same_tokens(a):
+                key = (id(self.inputs[a]), id(self.inputs[b]), *widths)
+                if key not in known:
+                    bands = projected_bands(self.inputs[a], self.inputs[b], *widths)
+                    known[key] = np.stack([band.stacked for band in bands], 1)
+                limits[:, c, 3:] = known[key]
+        return limits
+
+    def angles(self, head: int) -> Float64[Array, "f c k"]:
+        """Return the principal angles of a head in degrees."""
+        of_pairs = [np.arccos(self.cosines(a, b, head)).T for a, b in PAIRS]
+        angles: Array = np.degrees(_padded(of_pairs)).transpose(2, 0, 1)
+        return angles
+
+
+def _measured(film: Film, variant: Variant, inspected: InspectedExample) -> Arrays:
     """Return the measures of one head at all frames, and those of all heads at the last frame."""
-    tokens = examples_of(film.experiment.task).tokens
-    n_heads = film.experiment.wiring(variant).sizes.n_heads
-    head = min(inspected.request.head, n_heads - 1)
-    parts: list[tuple[Array, Array, Array]] = []
+    tokens, request = examples_of(film.experiment.task).tokens, inspected.request
+    wiring = film.experiment.wiring(variant)
+    head = min(request.head, wiring.sizes.n_heads - 1)
+    parts: list[Arrays] = []
     for replay, _ in batched_replays(film, variant, film.experiment, N_EXAMPLES):
         stages = replay.forward(tokens).stages
-        layer = LayerRoles(replay, stages, inspected.request.layer)
-        parts.append((_measures(layer, head), _random_measures(layer), _angles(layer, head)))
-    measures, random, angles = map(np.concatenate, zip(*parts, strict=True))
-    if head != inspected.request.head:
-        measures, angles = np.full_like(measures, np.nan), np.full_like(angles, np.nan)
-    last = [LayerRoles(replay, stages, i, slice(-1, None)) for i in range(len(stages))]
+        layer = _Layer(replay, stages, request.layer)
+        parts.append(
+            {
+                "alike": layer.measures(head),
+                "random": layer.random_measures(),
+                "angles": layer.angles(head),
+            }
+        )
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if head != request.head:
+        found["alike"][:] = found["angles"][:] = np.nan
+    last = [_Layer(replay, stages, i, slice(-1, None)) for i in range(len(stages))]
     table = np.full((len(last), film.experiment.n_heads, len(PAIRS), len(MEASURES)), np.nan)
-    for i, last_layer in enumerate(last):
-        for h in range(n_heads):
-            table[i, h] = _measures(last_layer, h)[0]
-    random_table = np.stack([_random_measures(last_layer)[0] for last_layer in last])
-    framed = {"alike": measures, "random": random, "angles": angles}
-    fixed = {"random_angles": _random_angles(layer), "table": table, "table_random": random_table}
-    return {n: _single(a) for n, a in framed.items()}, {n: _single(a) for n, a in fixed.items()}
-
-
-def _measures(layer: LayerRoles, head: int) -> Float64[Array, "f c 5"]:
-    """Return the `MEASURES` of one head."""
-    weights = {role: layer.weights(role, head) for role in ROLES}
-    vectors = {role: layer.vectors(role, head) for role in ROLES}
-    rows = {role: v.reshape(len(v), -1, v.shape[-1]) for role, v in vectors.items()}  # (f, t, d)
-    measures = np.full((len(weights["Q"]), len(PAIRS), len(MEASURES)), np.nan)
-    for c, (a, b) in enumerate(PAIRS):
-        same_width = weights[a].shape == weights[b].shape
-        if same_width:
-            measures[:, c, 0] = cosine(weights[a], weights[b])
-        measures[:, c, 1] = mean_square(_cosines(layer, a, b, head))
-        measures[:, c, 2] = weights_cka(weights[a], weights[b])
-        if _same_tokens(layer, a):
-            if same_width:
-                measures[:, c, 3] = mean_cosine(rows[a], rows[b])
-            measures[:, c, 4] = linear_cka(rows[a], rows[b])
-    return measures
-
-
-def _same_tokens(layer: LayerRoles, first: Role) -> bool:
-    """Return whether both roles of a pair belong to the same tokens, given the first role."""
-    return first != "Q" or layer.spec.square
-
-
-def _random_measures(layer: LayerRoles) -> Float64[Array, "f c 5 z"]:
-    """Return the bands of the `MEASURES` for random matrices of the shapes of a head's."""
-    inputs = layer.inputs
-    n_frames, _, d_model = inputs["Q"].shape
-    limits = np.full((n_frames, len(PAIRS), len(MEASURES), 3), np.nan)
-    for c, (a, b) in enumerate(PAIRS):
-        d_a, d_b = (width_of(layer.wiring, role) for role in (a, b))
-        if d_a == d_b:
-            limits[:, c, 0] = random_band(cosine, d_model, d_a, d_b).stacked
-        limits[:, c, 1] = random_band(overlap, d_model, d_a, d_b).stacked
-        limits[:, c, 2] = random_band(weights_cka, d_model, d_a, d_b).stacked
-        if not _same_tokens(layer, a):
-            continue
-        same = [earlier for earlier in range(c) if _same_band(layer, PAIRS[earlier], (a, b))]
-        if same:
-            limits[:, c, 3:] = limits[:, same[0], 3:]
-            continue
-        bands = projected_bands(inputs[a], inputs[b], d_a, d_b)
-        limits[:, c, 3:] = np.stack([band.stacked for band in bands], 1)
-    return limits
-
-
-def _same_band(layer: LayerRoles, pair: tuple[Role, Role], other: tuple[Role, Role]) -> bool:
-    """Return whether two pairs have the same inputs and widths, so the same random bands."""
-    return all(
-        layer.inputs[a] is layer.inputs[b]
-        and width_of(layer.wiring, a) == width_of(layer.wiring, b)
-        for a, b in zip(pair, other, strict=True)
-    )
-
-
-def _cosines(layer: LayerRoles, a: Role, b: Role, head: int) -> Float64[Array, "f k"]:
-    """Return the cosines of the principal angles of a pair of roles."""
-    return cosines_between(layer.subspace(a, head), layer.subspace(b, head))
-
-
-def _angles(layer: LayerRoles, head: int) -> Float64[Array, "f c k"]:
-    """Return the principal angles of a head in degrees."""
-    of_pairs = [np.arccos(_cosines(layer, a, b, head)).T for a, b in PAIRS]
-    angles: Array = np.degrees(_padded(of_pairs)).transpose(2, 0, 1)
-    return angles
-
-
-def _random_angles(layer: LayerRoles) -> Float64[Array, "c k z"]:
-    """Return the bands of the principal angles for random matrices, in degrees."""
-    d_model = layer.inputs["Q"].shape[-1]
-    widths = [[width_of(layer.wiring, role) for role in pair] for pair in PAIRS]
-    bands = [random_band(principal_angles, d_model, d_a, d_b) for d_a, d_b in widths]
-    angles: Array = np.degrees(_padded([band.stacked for band in bands]))
-    return angles
+    for i, h in np.ndindex(len(last), wiring.sizes.n_heads):
+        table[i, h] = last[i].measures(h)[0]
+    widths = [[width_of(wiring, role) for role in pair] for pair in PAIRS]
+    d_model = film.experiment.size.d_model
+    bands = [random_band(principal_angles, d_model, *pair).stacked for pair in widths]
+    return {
+        **found,
+        "random_angles": np.degrees(_padded(bands)),
+        "table": table,
+        "table_random": np.stack([one.random_measures()[0] for one in last]),
+    }
 
 
 def _padded(arrays: list[Float64[Array, " _k *n"]]) -> Float64[Array, "c k *n"]:
@@ -277,36 +311,33 @@ def _padded(arrays: list[Float64[Array, " _k *n"]]) -> Float64[Array, "c k *n"]:
     return stacked
 
 
-def _mapped(
-    film: Film, variant: Variant, inspected: InspectedExample, tokens: list[int]
-) -> tuple[Arrays, Arrays]:
+def _mapped(film: Film, variant: Variant, inspected: InspectedExample, tokens: list[int]) -> Arrays:
     """Return the vectors of an example's tokens at all frames, and the plane of the last frame."""
-    wiring = inspected.experiment.wiring(variant)
-    width = width_of(wiring, "K")
+    wiring, head = inspected.experiment.wiring(variant), inspected.request.head
+    width, spec = width_of(wiring, "K"), inspected.spec
     vectors = np.zeros((len(film.frames), len(ROLES), len(tokens), width))
     present = np.zeros((len(ROLES), len(tokens)), bool)
-    if inspected.request.head < wiring.sizes.n_heads:
-        frame = 0
-        for replay in replays(film, variant, inspected.experiment):
-            layer = LayerRoles(
-                replay, replay.forward(inspected.tokens).stages, inspected.request.layer
-            )
-            for r, role in enumerate(ROLES):
-                if width_of(wiring, role) != width:
-                    continue
-                spec = layer.spec
-                positions = range(*(spec.query_positions if role == "Q" else spec.key_positions))
-                present[r] = [i in positions for i in tokens]
-                of_role = layer.vectors(role, inspected.request.head)[:, 0]  # (f, n, d)
-                indices = [i - positions.start for i in tokens if i in positions]
-                vectors[frame : frame + len(of_role), r, present[r]] = of_role[:, indices]
-            frame += len(of_role)
+    frame = 0
+    for replay in replays(film, variant, inspected.experiment):
+        if head >= wiring.sizes.n_heads:
+            break
+        stages = replay.forward(inspected.tokens).stages
+        layer = _Layer(replay, stages, inspected.request.layer)
+        for r, role in enumerate(ROLES):
+            if width_of(wiring, role) != width:
+                continue
+            positions = range(*(spec.query_positions if role == "Q" else spec.key_positions))
+            present[r] = [i in positions for i in tokens]
+            of_role = layer.vectors(role, head)[:, 0]  # (f, n, d)
+            indices = [i - positions.start for i in tokens if i in positions]
+            vectors[frame : frame + len(of_role), r, present[r]] = of_role[:, indices]
+        frame += len(of_role)
     vectors = np.nan_to_num(vectors)
     centre, plane = _plane(vectors[-1][present])
     scale = np.abs(vectors).max((1, 2, 3)) / LEVELS
     levels = np.divide(vectors.T, scale, out=np.zeros_like(vectors.T), where=scale > 0).T
-    framed = {"vectors": levels.round().astype(np.int8), "scale": _single(scale)}
-    return framed, {"centre": _single(centre), "plane": _single(plane)}
+    drawn = levels.round().astype(np.int8)
+    return {"vectors": drawn, "scale": scale, "centre": centre, "plane": plane}
 
 
 def _plane(points: Float64[Array, "n d"]) -> tuple[Float64[Array, " d"], Float64[Array, "d 2"]]:
@@ -324,10 +355,6 @@ def _plane(points: Float64[Array, "n d"]) -> tuple[Float64[Array, " d"], Float64
         axes * np.sign(axes[range(len(axes)), np.abs(axes).argmax(1)])[:, None]
     ).T
     return centre, plane
-
-
-def _single(values: Array) -> Array:
-    return values.astype(np.float32)
 
 
 TWIN = 0.999995

@@ -11,15 +11,15 @@ attention tell i → j from j → i.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
+from attnkit.analysis.attention_map import marked_pair
 from attnkit.analysis.inspection.inspected_example import (
     N_EXAMPLES,
     InspectedExample,
@@ -29,8 +29,6 @@ from attnkit.analysis.inspection.inspected_example import (
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, Sentences, header_of, with_measures
-from attnkit.analysis.reasons import marked_pair
-from attnkit.experiment import Experiment
 from attnkit.foundation.words import Group, all_of, capitalised, first_true, listed
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Examples
@@ -80,7 +78,8 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     example, spec = inspected.example, inspected.spec
     positions = _sent_positions(inspected)
     sent = [spec.key_positions[0] + position for position in positions]
-    film = film.thinned(_most_frames(film.experiment, len(positions)))
+    n_maps = sum(film.experiment.wiring(variant).n_maps for variant in film.experiment.sharing)
+    film = film.thinned(MOST_BYTES // max(1, 4 * n_maps * len(positions) ** 2))
     many = examples_of(film.experiment.task)
     framed = with_measures(film)
     for p, variant in enumerate(film.experiment.sharing):
@@ -155,35 +154,27 @@ def _pair_of(inspected: InspectedExample, sent: list[int], target: list[int]) ->
     return next(pairs, None)
 
 
-def _most_frames(experiment: Experiment, n_positions: int) -> int:
-    """Return the number of frames whose maps fit in `MOST_BYTES`."""
-    n_maps = sum(experiment.wiring(variant).n_maps for variant in experiment.sharing)
-    return MOST_BYTES // max(1, 4 * n_maps * n_positions**2)
-
-
 def _arrays(
     film: Film,
     variant: Variant,
     inspected: InspectedExample,
     many: Examples,
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a variant over all frames that need its weights."""
     layer, head = inspected.request.layer, inspected.request.head
-    parts: dict[str, list[np.ndarray]] = {}
+    parts: list[dict[str, Tensor]] = []
     for part in film_parts(film, variant, film.experiment, N_EXAMPLES):
         sized = replays(part, variant, inspected.experiment)
         for replay_of_example, replay in zip(sized, replays(part, variant), strict=True):
             stages = replay.forward(many.tokens).stages
-            arrays = _arrays_of_heads(replay, stages, film.experiment.n_heads)
+            tensors = _tensors_of_heads(replay, stages, film.experiment.n_heads)
             if stages[layer].spec.square and head < stages[layer].scores.shape[2]:
                 of_example = replay_of_example.forward(inspected.tokens).stages[layer]
-                arrays |= _arrays_of_head(of_example, stages[layer], head)
-            for name, array in arrays.items():
-                parts.setdefault(name, []).append(array)
-    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+                tensors |= _tensors_of_head(of_example, stages[layer], head)
+            parts.append(tensors)
+    return {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
 
 
-def _arrays_of_head(example: Stages, many: Stages, head: int) -> dict[str, np.ndarray]:
+def _tensors_of_head(example: Stages, many: Stages, head: int) -> dict[str, Tensor]:
     """Return all measures of one head's S on an example, and its part that is alike in many."""
     scores = example.scores[:, 0, head].double()  # (f, p, n, n)
     symmetry = metrics.score_symmetry(scores)
@@ -195,7 +186,7 @@ def _arrays_of_head(example: Stages, many: Stages, head: int) -> dict[str, np.nd
     negative = eigenvalues.clamp_max(0).square().sum(-1)
     odd = many.scores[:, :, head].double()
     odd = (odd - odd.mT) / 2  # (f, b, p, n, n)
-    arrays = {
+    tensors = {
         "scores": scores,
         "shares": torch.stack([metrics.asymmetry(-symmetry), metrics.asymmetry(symmetry)], -1),
         "eigenvalues": eigenvalues,
@@ -203,7 +194,7 @@ def _arrays_of_head(example: Stages, many: Stages, head: int) -> dict[str, np.nd
         "gap": (scores - scores.mT).abs().mean(-1),
         "positional": shared_part(odd.transpose(1, 2)),
     }
-    return {name: _single(values) for name, values in arrays.items()}
+    return {name: values.float() for name, values in tensors.items()}
 
 
 def shared_part(matrices: Float64[Tensor, "*n b i j"]) -> Float64[Tensor, "*n"]:
@@ -219,36 +210,33 @@ def shared_part(matrices: Float64[Tensor, "*n b i j"]) -> Float64[Tensor, "*n"]:
     return torch.where(size == 0, size, share)
 
 
-def _arrays_of_heads(replay: Replay, stages: list[Stages], n_heads: int) -> dict[str, np.ndarray]:
+def _tensors_of_heads(replay: Replay, stages: list[Stages], n_heads: int) -> dict[str, Tensor]:
     """Return the measures of every head of every layer, padded with NaN to `n_heads`."""
     (wiring,) = replay.model.wirings.values()
     layers = [_tensors_of_layer(replay, layer, each) for layer, each in enumerate(stages)]
     tensors = {name: torch.stack([layer[name] for layer in layers], 1) for name in layers[0]}
     for name in ("stages", "weight_symmetry", "directionality"):
         per_head = tensors[name]  # (f, l, h, …)
-        shape = (*per_head.shape[:2], n_heads, *per_head.shape[3:])
-        tensors[name] = per_head.new_full(shape, torch.nan)
+        tensors[name] = per_head.new_full(
+            (*per_head.shape[:2], n_heads, *per_head.shape[3:]), torch.nan
+        )
         tensors[name][:, :, : per_head.shape[2]] = per_head
-    must = np.full(len(replay.model.seeds), wiring.symmetric, np.uint8)
-    return {"must": must, **{name: _single(values) for name, values in tensors.items()}}
+    must = torch.full((len(replay.model.seeds),), wiring.symmetric, dtype=torch.uint8)
+    return {"must": must, **{name: values.float() for name, values in tensors.items()}}
 
 
 def _tensors_of_layer(replay: Replay, layer: int, stages: Stages) -> dict[str, Tensor]:
     """Return the measures of every head of a layer, and the symmetry error of all heads."""
     (q,), (k,) = (replay.model.role_weights(layer, role) for role in ("Q", "K"))
-    q, k = q.double(), k.double()  # (f, h·p, m, d)
-    n_heads = stages.pattern.shape[2]
-    of_weights = {
-        "weight_symmetry": metrics.weight_symmetry(q, k),
-        "directionality": metrics.directionality(q, k),
-    }
+    n_frames, n_heads = len(stages.scores), stages.pattern.shape[2]
     tensors = {}
-    for name, each in of_weights.items():
+    for measure in (metrics.weight_symmetry, metrics.directionality):
+        each = measure(q.double(), k.double())  # (f, h·p)
         per_map = each.expand(-1, n_heads) if each.shape[1] == 1 else each  # a module has no maps
-        tensors[name] = per_map.unflatten(1, (n_heads, -1)).mean(2)
-    n_frames = len(stages.scores)
-    tensors["stages"] = q.new_full((n_frames, n_heads, len(_STAGES)), torch.nan)
-    tensors["error"] = q.new_full((n_frames, 2), torch.nan)
+        tensors[measure.__name__] = per_map.unflatten(1, (n_heads, -1)).mean(2)
+    nothing = q.new_full((), torch.nan, dtype=torch.double)
+    tensors["stages"] = nothing.expand(n_frames, n_heads, len(_STAGES))
+    tensors["error"] = nothing.expand(n_frames, 2)
     if stages.spec.square:
         hidden = stages.scores.isfinite() & (stages.masked != stages.scores)
         visible = stages.scores.masked_fill(hidden, 0.0)
@@ -277,11 +265,6 @@ def _notes(wiring: Wiring) -> dict[str, Any]:
     }
 
 
-def _single(values: Tensor) -> Float32[np.ndarray, "*n"]:
-    array: np.ndarray = values.float().numpy()
-    return array
-
-
 ROUNDING = 1e-5
 """Largest difference of opposite scores, relative to the largest score, that is rounding."""
 
@@ -298,8 +281,7 @@ SOLVED = 0.99
 _SIGNS = {"=": "= the same", "≈": "≈ nearly the same", "≠": "≠ different"}
 
 
-@dataclass(frozen=True, eq=False)
-class Direction:
+class Direction(NamedTuple):
     """Scores and attention of one variant at one frame, in both directions.
 
     Attributes:
@@ -352,34 +334,41 @@ class Direction:
 
     def farthest(self, labels: Sequence[str]) -> str:
         """Return the pair whose scores differ most, and how much of that all examples share."""
-        if self.scores is None or self.sign == "":
-            return "" if self.scores is None else "The run diverged."
-        if self.sign == "=":
-            return "Nothing breaks the symmetry: every pair has the same score in both directions."
-        gap = np.nan_to_num(np.abs(self.scores - self.scores.T))
-        i, j = np.unravel_index(gap.argmax(), gap.shape)
-        apart = f"{labels[i]} and {labels[j]}, by {two_decimals(float(gap[i, j]))}"
-        shared = percent(min(max(self.shared, 0.0), 1.0))
-        return f"Farthest apart: {apart}. {shared} of Sₐ is the same in all examples."
+        numbers = SimpleNamespace(scores=self.scores, sign=self.sign)
+        if self.scores is not None:
+            gap = np.nan_to_num(np.abs(self.scores - self.scores.T))
+            i, j = np.unravel_index(gap.argmax(), gap.shape)
+            numbers.a, numbers.b, numbers.gap = labels[i], labels[j], two_decimals(float(gap[i, j]))
+            numbers.share = percent(min(max(self.shared, 0.0), 1.0))
+        return first_true(_FARTHEST, numbers)
+
+
+_FARTHEST = {
+    "": lambda n: n.scores is None,
+    "The run diverged.": lambda n: n.sign == "",
+    "Nothing breaks the symmetry: every pair has the same score in both directions.": lambda n: (
+        n.sign == "="
+    ),
+    "Farthest apart: {a} and {b}, by {gap}. {share} of Sₐ is the same in all examples.": lambda n: (
+        True
+    ),
+}
 
 
 def direction_sentences(header: Mapping[str, Any], framed: Mapping[str, np.ndarray]) -> Sentences:
     """Return for every frame the conclusion, the rows of a table, and the pairs farthest apart."""
-    steps = header["steps"]
-    found = [_directions(header, framed, frame) for frame in range(len(steps))]
-    return {
-        "conclusion": [
-            conclude(all_, step, header) for all_, step in zip(found, steps, strict=True)
-        ],
-        "meaning": [[state.row(header) for state in all_] for all_ in found],
-        "breakers": [[state.farthest(header["labels"]) for state in all_] for all_ in found],
-    }
+    steps, sentences = header["steps"], Sentences(conclusion=[], meaning=[], breakers=[])
+    for frame, step in enumerate(steps):
+        states = _directions(header, framed, frame)
+        sentences["conclusion"].append(conclude(states, step, header))
+        sentences["meaning"].append([state.row(header) for state in states])
+        sentences["breakers"].append([state.farthest(header["labels"]) for state in states])
+    return sentences
 
 
 def _directions(
     header: Mapping[str, Any], framed: Mapping[str, np.ndarray], frame: int
 ) -> list[Direction]:
-    """Return the state of every variant at a frame."""
     layer, head = header["request"]["layer"], header["request"]["head"]
     found = []
     for p, variant in enumerate(header["variants"]):
@@ -424,8 +413,6 @@ def _pair_names(header: Mapping[str, Any]) -> list[str]:
 
 
 class _Directions(Group):
-    """States of several variants."""
-
     @property
     def right(self) -> str:
         """Range of their accuracies; empty if none is known."""

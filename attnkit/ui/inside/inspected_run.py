@@ -126,7 +126,6 @@ class InspectedRun:
         return self.inspect(inspection) if result is None else result
 
     def _inspect(self, job: Job, inspection: Inspection, most: int = 0) -> bytes | str | None:
-        """Return the result of an inspection of a job; see `inspect`."""
         if not job.begun or job.snapshot is None or job.state == "failed":
             return None
         moment = job.step * most // job.experiment.training.steps if most else job.step
@@ -173,7 +172,6 @@ def open_inspected_run(page: str, title: str) -> InspectedRun:
 
 
 def _offer_training(lab: Lab) -> None:
-    """Draw the button that trains the settings, with the number of models and the seconds."""
     show_refusal(lab)
     if lab.quiet:
         st.info("Not trained yet. Guess in the Lab what will come out, then train it there.")
@@ -234,22 +232,20 @@ def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
 
     The choices hold on all pages.
     """
-    layer_specs, n_heads = subject.experiment.layer_specs, subject.experiment.n_heads
-    layer = head = 0
-    if len(layer_specs) > 1:
-        layers = range(len(layer_specs))
+    specs, heads = subject.experiment.layer_specs, range(subject.experiment.n_heads)
+    layers, layer, head = range(len(specs)), 0, 0
+    if len(layers) > 1:
         layer = subject.row.selectbox(
             "Layer",
             layers,
-            format_func=lambda i: layer_specs[i].title.removeprefix("Layer "),
+            format_func=lambda i: specs[i].title.removeprefix("Layer "),
             width=130,
-            **remembered("layer", layers, telling_layer(layer_specs)),
+            **remembered("layer", layers, telling_layer(specs)),
         )
-    if n_heads > 1:
-        heads = range(n_heads)
-        widget = remembered("head", heads, 0)
+    if len(heads) > 1:
+        given = remembered("head", heads, 0)
         head = subject.row.selectbox(
-            "Head", heads, format_func=lambda i: f"{i + 1}", width=90, **widget
+            "Head", heads, format_func=lambda i: f"{i + 1}", width=90, **given
         )
     return layer, head
 
@@ -285,12 +281,7 @@ class _Sent:
     problem: str = ""
 
 
-_HEIGHT = 600
-"""Height in pixels of the placeholder until the first frame has come."""
-
-
 def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None:
-    """Draw the status line and the component; drawn again at every tick."""
     if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
     sent: _Sent = st.session_state[f"sent_{component}"]
@@ -307,16 +298,17 @@ def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None
     if sent.problem:
         show_problem(sent.problem, component, resend)
     if sent.blob:
-        picked = partial(_take_picked, component)
-        draw = components.component(component, *components.FILM)
-        events = {"on_picked_change": picked, "on_resend_change": resend}
-        draw(key=component, data=sent.blob, **events)
+        components.component(component, *components.FILM)(
+            key=component,
+            data=sent.blob,
+            on_picked_change=partial(_take_picked, component),
+            on_resend_change=resend,
+        )
     elif moves(job):
-        st.skeleton(height=_HEIGHT)
+        st.skeleton(height=600)
 
 
 def _fetch(subject: InspectedRun, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
-    """Request the new frames, or all of them."""
     result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
     if isinstance(result, str):
         sent.problem = result
@@ -379,7 +371,6 @@ def show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) 
 
 
 def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
-    """Draw the reason why a training failed, and the button that begins it again."""
     st.markdown(status_of(job))
     key, press = f"again_{name}", subject.try_again
     st.button("Train it again", icon=":material/replay:", key=key, on_click=press)
@@ -387,7 +378,6 @@ def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
 
 
 def _take_picked(component: str) -> None:
-    """Set the pickers to what was pressed in a figure."""
     kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
     picked: dict[str, int] | None = components.reported(component, "picked", kind)
     if picked:
@@ -406,14 +396,13 @@ def _note_on_modules(experiment: Experiment, page: str) -> None:
     if not own:
         return
     names = [title_of(variant) for variant in own]
-    if page != "asymmetry":
-        left_out = f"{plain(listed(names))} {verb(names, 'is', 'are')} left out, because a PyTorch"
-        st.caption(
-            f"{left_out} module has no queries, keys and values to look at. What it returns is in "
-            "the Lab and on Asymmetry."
-        )
-        return
-    modules = (experiment.wiring(variant).module for variant in own)
-    missing = [module.missing for module in modules if module is not None and module.missing]
-    weights = f"Numbers of W_Q and W_K are empty for {listed(names)}: a PyTorch module has no such"
-    st.caption(plain(" ".join([f"{weights} matrices that attnkit knows of.", *missing])))
+    text = (
+        f"{listed(names)} {verb(names, 'is', 'are')} left out, because a PyTorch module has no "
+        "queries, keys and values to look at. What it returns is in the Lab and on Asymmetry."
+    )
+    if page == "asymmetry":
+        modules = (experiment.wiring(variant).module for variant in own)
+        missing = [module.missing for module in modules if module is not None and module.missing]
+        weights = f"Numbers of W_Q and W_K are empty for {listed(names)}: a PyTorch module has no"
+        text = " ".join([f"{weights} such matrices that attnkit knows of.", *missing])
+    st.caption(plain(text))

@@ -75,18 +75,12 @@ def page_as_file(
 
 
 def _taken(answer: bytes | str | None) -> bytes:
-    """Return the result of an inspection as bytes.
-
-    Raises:
-        RuntimeError: If there is none; the message says why.
-    """
     if not isinstance(answer, bytes):
         raise RuntimeError(answer or "the film is not there any more")
     return answer
 
 
 def _module(subject: InspectedRun) -> None:
-    """Draw the downloads of a variant: its PyTorch module and its weights."""
     experiment = subject.experiment
     st.markdown(
         "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
@@ -104,14 +98,17 @@ def _module(subject: InspectedRun) -> None:
         download("Module (.py)", code, file, key="module_code", icon="code")
         job = subject.ask_for_film()
         if job is not None and job.state == "finished":
-            file = "weights.safetensors"  # the name that the module loads
-            weights = partial(_weights, subject, variant)
-            download("Weights (.safetensors)", weights, file, key="module_weights", icon="weight")
+            download(
+                "Weights (.safetensors)",
+                partial(_weights, subject, variant),
+                "weights.safetensors",  # the name that the module loads
+                key="module_weights",
+                icon="weight",
+            )
     st.code(code, language="python", wrap_lines=True)
 
 
 def _weights(subject: InspectedRun, variant: Variant) -> bytes:
-    """Return a variant's weights as a safetensors file, with the names of its module."""
     blob = _taken(subject.inspect(Inspection("weights")))
     prefix = f"{subject.experiment.sharing.index(variant)}/"
     weights: dict[str, np.ndarray] = {

@@ -1,22 +1,291 @@
-"""Kinds of failure: rows of a condition on the numbers of a run, and the sentence about it.
+"""Reasons why a variant fails, in one sentence with the numbers of its run.
 
-At the end are the sentences that no variant fails.
+Every kind of failure is recognised by conditions on the metrics of this run. If none of them holds,
+there is no sentence. The sentences say what happened, not what is impossible: such claims need
+longer training and more seeds, see `attnkit.claims`.
+
+This module imports no torch and no Streamlit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.direction import LEARNT, MARGIN
+from attnkit.analysis.attention_map import example_of, marked_pair
+from attnkit.analysis.direction import LEARNT, MARGIN, symmetry_decides
+from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import default_settings
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.words import Sentence, capitalised, first_true, listed
-from attnkit.training.summary import percent
+from attnkit.tasks import NOTHING, Task
+from attnkit.tasks.own_relations import Relations
+from attnkit.training.failure import failure_of, has_learnt, is_plain, rate_of
+from attnkit.training.snapshot import THRESHOLD, Snapshot
+from attnkit.training.summary import percent, two_numbers
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
+from attnkit.variants.wiring import Wiring
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Reason why a variant fails in one run, or that no variant does.
+
+    Attributes:
+        variant: The variant that the sentence is about.
+        kind: Kind of failure, for example "mirrored"; "solved" if there is none.
+        sentence: One plain sentence with numbers of this run.
+        page: Page that shows more about it: "attention", "asymmetry" or "questions"; may be empty.
+        advice: What is not known about it, or which setting to change; may be empty.
+    """
+
+    variant: Variant
+    kind: str
+    sentence: str
+    page: str
+    advice: str = ""
+
+    def in_words(self, experiment: Experiment, seed: int) -> str:
+        """Return sentence and advice, with the seed if the sentence is about one of several."""
+        of_one = experiment.n_seeds > 1 and self.kind not in ("solved", "other seeds", "failed")
+        sentence = self.sentence
+        if of_one:
+            plain = sentence.removesuffix(".")
+            # Translators: puts the seed after a whole sentence, before its full stop.
+            sentence = tr("{sentence} (seed {seed}).", sentence=plain, seed=seed)
+        return f"{sentence} {self.advice}".rstrip()
+
+
+def reason(snapshot: Snapshot, variant: Variant, seed: int) -> Reason | None:
+    """Return the reason why a variant fails with this seed.
+
+    Returns:
+        None if it solves the task, or if no kind of failure fits its metrics.
+    """
+    (run,) = _numbers_of(snapshot, [variant], seed)
+    row = _row_of(run)
+    return None if row is None else _reason(run, row)
+
+
+def headline(snapshot: Snapshot, seed: int) -> Reason | None:
+    """Return the reason to show first: that of the variant that fails most clearly.
+
+    If no variant fails, return the fewest matrices with which the task was solved.
+
+    Returns:
+        None if neither holds.
+    """
+    runs = _numbers_of(snapshot, snapshot.experiment.sharing, seed)
+    found = [(run, row) for run in runs if (row := _row_of(run)) is not None]
+    if not found:
+        return _solved(runs)
+    _, clearest = min(found, key=lambda pair: KINDS.index(pair[1]))
+    failing = [pair for pair in found if pair[1].kind == clearest.kind]
+    # Rising curves cross each other, so the lowest is named. Runs of most other kinds have similar
+    # accuracies, so the first is named, always the same one.
+    varied = clearest.kind in ("learning", "unknown")
+    return _reason(*(min(failing, key=lambda pair: pair[0].accuracy) if varied else failing[0]))
+
+
+def _row_of(run: SimpleNamespace) -> Sentence | None:
+    rows = (row for row in KINDS if run.counts or row.kind in OF_EVERY_EVALUATION)
+    return next((row for row in rows if row.holds(run)), None)
+
+
+def _reason(run: SimpleNamespace, row: Sentence) -> Reason:
+    advice = first_true(ADVICE.get(row.kind, ()), run, _shown)
+    return _about(run, row.kind, row.fill(run, _shown), advice)
+
+
+def _about(run: SimpleNamespace, kind: str, sentence: str, advice: str = "") -> Reason:
+    """Return a reason about a run, with the page that shows more about it.
+
+    Attention leaves out what a PyTorch module computes, and Asymmetry needs its scores.
+    """
+    page = _PAGES.get(kind, "attention")
+    if kind == "unknown" and _symmetric(run):
+        page = "asymmetry"
+    if run.module is not None and page in ("attention", "asymmetry"):
+        page = "asymmetry" if run.module.has_scores else ""
+    return Reason(run.given, kind, sentence, page, advice)
+
+
+RISING_SHARE = 0.75
+"""Share of a run's steps; the newest evaluation is compared with the last one within this share."""
+
+
+def _numbers_of(
+    snapshot: Snapshot, variants: Sequence[Variant], seed: int
+) -> list[SimpleNamespace]:
+    """Return the numbers of each variant's run by name, with every metric at its last evaluation.
+
+    Names that begin with "untied" are of the run with the same seed and options, but without
+    sharing, and with "reference" of plain QKV with this seed; NaN and empty if there is none.
+    """
+    experiment, task, runs = snapshot.experiment, snapshot.experiment.task, snapshot.experiment.runs
+    accuracies, masses = (
+        snapshot.latest(name).astype(float) for name in ("accuracy", "mass_on_target")
+    )
+    solved = ~np.isnan(snapshot.steps_to_threshold()) & (accuracies >= THRESHOLD)
+    failure, same_both_ways = failure_of(snapshot), snapshot.same_both_ways
+    last_evaluation, counts = snapshot.last_evaluation, snapshot.counted()
+    shared = {
+        "seed": seed,
+        "n_seeds": experiment.n_seeds,
+        "default_rate": float(default_settings(task.name)["learning_rate"]),
+        "chance": task.chance,
+        "guessed": math.log(task.n_classes),
+        "n_answers": task.n_classes,
+        "n_others": task.n_ctx - task.answers_from - 1,
+        "plateau": task.plateau,
+        "contested": task.direction.contested if isinstance(task, Relations) else None,
+        "symmetry_decides": symmetry_decides(experiment),
+        "loss_to_beat": task.loss_to_beat,
+        "property": tr(task.slice_title),
+        "of_bosses": task.label_legend == "name: boss",
+        "untrained": snapshot.step == 0,
+        "running": snapshot.status == "running",
+        "failure": failure is not None,
+        "failed": "" if failure is None else failure.sentence,
+        "failed_advice": "" if failure is None else failure.advice,
+        **_pair_in_words(snapshot),
+    }
+
+    def numbers(run: int, variant: Variant) -> SimpleNamespace:
+        evaluation, wiring = int(last_evaluation[run]), experiment.wiring(variant)
+        counted, steps = counts[: evaluation + 1, run], snapshot.eval_steps[: evaluation + 1]
+        history = {name: values[: evaluation + 1, run] for name, values in snapshot.history.items()}
+        last = {name: float(values[-1]) for name, values in history.items()}
+        others = [
+            k for k, (other, s) in enumerate(experiment.runs) if other == variant and k != run
+        ]
+        worst = min(others, key=lambda k: float(np.nan_to_num(accuracies[k])), default=run)
+        untied = " ".join([Sharing.QKV.value, *variant.value.split()[1:]])
+        beside = {
+            "untied": [k for k, other in with_seed if other.value == untied],
+            "reference": [k for k, other in with_seed if is_plain(other) and other != variant],
+        }
+        for name, found in beside.items():
+            last[f"{name}_accuracy"] = float(accuracies[found[0]]) if found else math.nan
+            last[f"{name}_mass"] = float(masses[found[0]]) if found else math.nan
+        return SimpleNamespace(
+            **shared,
+            **last,
+            **_since_earlier(steps, counted, history),
+            **_groups(task, snapshot.slice_accuracy[run]),
+            **_attention(snapshot, run, shared["marked"], wiring, same=bool(same_both_ways[run])),
+            **{
+                name: title_of(runs[found[0]][0]) if found else "" for name, found in beside.items()
+            },
+            given=variant,
+            variant=title_of(variant),
+            sharing=variant.sharing,
+            module=wiring.module,
+            width=wiring.sizes.d_v,
+            rate=rate_of(experiment, variant),
+            loss_now=last["loss"],
+            step=int(steps[-1]),
+            early=steps[-1] < experiment.training.steps / 2,
+            counts=bool(counted[-1]),
+            diverged_at=int(snapshot.diverged_at[run]),
+            solves=bool(solved[run]),
+            has_learnt=bool(
+                has_learnt(experiment, *map(np.array, (last["accuracy"], last["loss"])))
+            ),
+            same_both_ways=bool(same_both_ways[run]),
+            n_solved=int(solved[others].sum()),
+            worst_seed=runs[worst][1],
+            worst_accuracy=float(accuracies[worst]),
+        )
+
+    with_seed = [(k, other) for k, (other, s) in enumerate(runs) if s == seed]
+    return [numbers(k, variant) for k, variant in with_seed if variant in variants]
+
+
+def _since_earlier(
+    steps: np.ndarray, counted: np.ndarray, history: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """Return accuracy and loss at the last evaluation that counts within `RISING_SHARE` of steps.
+
+    Rise of the accuracy and fall of the loss are those since then; all are NaN if there is none.
+    """
+    start = steps[counted][0] if counted.any() else steps[-1]
+    before = counted & (steps <= start + RISING_SHARE * (steps[-1] - start)) & (steps < steps[-1])
+    k = int(np.flatnonzero(before)[-1]) if before.any() else None
+    accuracy, loss = (
+        math.nan if k is None else float(history[name][k]) for name in ("accuracy", "loss")
+    )
+    return {
+        "start": -1 if k is None else int(steps[k]),
+        "accuracy_before": accuracy,
+        "loss_before": loss,
+        "rise": float(history["accuracy"][-1]) - accuracy,
+        "fall": loss - float(history["loss"][-1]),
+    }
+
+
+def _groups(task: Task, accuracies: np.ndarray) -> dict[str, Any]:
+    if not np.isfinite(accuracies).any():
+        return {"best": math.nan, "worst": math.nan}
+    best, worst = int(np.nanargmax(accuracies)), int(np.nanargmin(accuracies))
+    return {
+        "best": float(accuracies[best]),
+        "best_group": tr(task.slice_names[best]),
+        "worst": float(accuracies[worst]),
+        "worst_group": tr(task.slice_names[worst]),
+    }
+
+
+def _pair_in_words(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the marked pair, and the names of its entries and of the second one's answer."""
+    task, probe = snapshot.experiment.task, snapshot.probe
+    pair = marked_pair(task, example_of(snapshot))
+    if pair is None:
+        return {"marked": None}
+    labels, third = task.label(probe.tokens), int(probe.target[pair[1] - task.answers_from])
+    names = (labels[position].short for position in (*pair, third))
+    return {"marked": pair, **dict(zip(("first", "second", "third"), names, strict=True))}
+
+
+def _attention(
+    snapshot: Snapshot, run: int, marked: tuple[int, int] | None, wiring: Wiring, *, same: bool
+) -> dict[str, Any]:
+    """Return where queries of the example look in the last layer, and both scores of a pair.
+
+    Those are the queries that have an answer in one token. The attention is the mean of the heads;
+    scores are known of a single head only. What is not known is NaN, and the pair None.
+    """
+    probe, first = snapshot.probe, snapshot.experiment.task.answers_from
+    names = ("itself", "right", "most_itself", "questions", "entries")
+    found: dict[str, Any] = {**dict.fromkeys(names, math.nan), "pair": None}
+    if not probe.pattern.size:
+        return found
+    pattern = probe.pattern[run, -1, : wiring.sizes.n_heads].astype(np.float64).mean(0)
+    answers = np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
+    rows, targets = first + answers, probe.target[answers]
+    if len(rows) and targets.max() < first:
+        found["questions"] = float(pattern[rows, first:].sum(1).mean())
+        found["entries"] = float(pattern[rows, :first].sum(1).mean())
+    rows, targets = rows[targets != rows], targets[targets != rows]
+    if len(rows):
+        found["itself"] = float(pattern[rows, rows].mean())
+        found["right"] = float(pattern[rows, targets].mean())
+        found["most_itself"] = float((pattern[rows].argmax(1) == rows).mean())
+    if marked is None or probe.scores is None or not wiring.sizes.n_heads == wiring.n_maps == 1:
+        return found
+    scores = probe.scores[run, -1, 0].astype(np.float64)
+    score, mirror = two_numbers(float(scores[marked]), float(scores[marked[::-1]]), same=same)
+    kept = pattern[marked[1], int(probe.target[marked[1] - first])]
+    found |= {"pair": marked, "score": score, "mirror": mirror}
+    return {**found, "diverted": float(pattern[marked[::-1]]), "kept": float(kept)}
+
 
 LEAST_SELF, LEAST_SELF_ROWS = 0.3, 0.5
 """Least attention of tokens to themselves, and least share of tokens that attend most to
@@ -80,10 +349,10 @@ _PERCENT = set(
 _SMALL_PERCENT = {"mass_on_target", "mass_on_reverse", "reference_mass", "right", "entries"}
 
 
-def shown(run: SimpleNamespace, name: str) -> Any:
+def _shown(run: SimpleNamespace, name: str) -> Any:
     """Return a number as sentences show it, or a sentence that is part of a text by its name."""
     if name in PARTS:
-        return first_true(PARTS[name], run, shown)
+        return first_true(PARTS[name], run, _shown)
     value = getattr(run, name)
     if name in _SMALL_PERCENT and value < 0.01:
         # Translators: stands for a number, such as in "gives under 1% to the right token".
@@ -93,19 +362,17 @@ def shown(run: SimpleNamespace, name: str) -> Any:
     return f"{value:.2f}" if name in ("loss_before", "loss_now") else value
 
 
-def symmetric(run: SimpleNamespace) -> Any:
-    """Return whether the scores of a pair are about the same in both directions."""
+def _symmetric(run: SimpleNamespace) -> Any:
     return run.symmetry_error <= SYMMETRIC and run.score_symmetry > 0
 
 
 def _mirrored(run: SimpleNamespace) -> Any:
-    """Return whether the mirrored entry has the scores and the attention of the right one."""
     right, mirrored = run.mass_on_target, run.mass_on_reverse
     level = 0.5 if run.plateau is None else run.plateau
     attended = min(right, mirrored) * run.n_others >= LEAST_REVERSED
     even = abs(right - mirrored) <= EVEN * max(right, mirrored)
     low, high = (level + distance for distance in NEAR_GUESSING)
-    return symmetric(run) and attended and even and low <= run.accuracy <= high
+    return _symmetric(run) and attended and even and low <= run.accuracy <= high
 
 
 def _alike_in_table(run: SimpleNamespace) -> Any:
@@ -115,36 +382,26 @@ def _alike_in_table(run: SimpleNamespace) -> Any:
     """
     limited = run.contested is not None and run.plateau is not None and run.symmetry_decides
     learnt = run.reference_accuracy >= LEARNT
-    return limited and learnt and symmetric(run) and run.accuracy <= run.plateau + MARGIN
+    return limited and learnt and _symmetric(run) and run.accuracy <= run.plateau + MARGIN
 
 
 def _finds_itself(run: SimpleNamespace) -> Any:
-    """Return whether tokens attend to themselves in the last layer, not to the right token."""
     attends = run.itself >= max(LEAST_SELF, 2 * run.right)
     return attends and run.most_itself >= LEAST_SELF_ROWS and run.accuracy < KNOWN
 
 
 def _narrow(run: SimpleNamespace) -> Any:
-    """Return whether a narrow head learns more slowly than one with a separate value matrix."""
     learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
     slower = run.untied_accuracy - run.accuracy >= GAP
     return run.width <= NARROW and learns and slower and run.accuracy > run.chance
 
 
-def _memorised(run: SimpleNamespace) -> Any:
-    """Return whether the accuracy on training examples is much higher than on new ones."""
-    gap = run.training_accuracy - run.accuracy
-    return run.training_accuracy >= KNOWN and gap >= GAP
-
-
 def _worse_than_guesses(run: SimpleNamespace) -> Any:
-    """Return whether the loss is above that of giving every answer the same probability."""
     learnt = run.accuracy > run.chance  # confident models may have such a loss, too
     return not run.early and not learnt and run.loss > (1 + WORSE) * run.guessed
 
 
 def _rises(run: SimpleNamespace) -> Any:
-    """Return whether the accuracy is still rising."""
     return run.accuracy < NEARLY and run.rise >= RISING and run.loss_to_beat is None
 
 
@@ -155,12 +412,10 @@ def _loss_falls(run: SimpleNamespace) -> Any:
 
 
 def _ended(run: SimpleNamespace) -> Any:
-    """Return whether a run has ended without solving its task."""
     return not run.running and run.loss_to_beat is None and run.accuracy < NEARLY
 
 
 def _ended_below(run: SimpleNamespace) -> Any:
-    """Return whether a run has ended without solving its task, and below QKV."""
     return _ended(run) and run.reference_accuracy - run.accuracy >= GAP
 
 
@@ -271,7 +526,7 @@ KINDS = (
     Sentence(
         "{variant} has {training_accuracy} right on examples that it was trained on, but only "
         "{accuracy} on new ones.",
-        _memorised,
+        lambda run: run.training_accuracy >= KNOWN and run.training_accuracy - run.accuracy >= GAP,
         kind="memorised",
     ),
     Sentence(
@@ -333,11 +588,8 @@ KINDS = (
 OF_EVERY_EVALUATION = ("failed", "diverged", "not trained")
 """Kinds that do not need an evaluation of the final variant on the final task."""
 
-VARIED = ("learning", "unknown")
-"""Kinds whose runs have very different accuracies."""
-
-PAGES = {"failed": "", "mirrored": "asymmetry", "alike in table": "asymmetry"}
-PAGES |= {"narrow head": "questions"}
+_PAGES = {"failed": "", "mirrored": "asymmetry", "alike in table": "asymmetry"}
+_PAGES |= {"narrow head": "questions"}
 """Page that shows more about a kind, where it is not Attention."""
 
 _SLOWER = Sentence(
@@ -435,7 +687,7 @@ _PLAIN = {
     ("both", False): mark("Both variants have at least {accuracy} right."),
     ("all", False): mark("All {n_variants} variants have at least {accuracy} right."),
 }
-"""Sentences by the number of variants, and by whether they solve the task or nearly do."""
+"""By the number of variants, and by whether they solve the task or nearly do."""
 
 _SHARING = {
     # Translators: {roles} is for example "queries and keys" or "queries, keys and values".
@@ -478,12 +730,7 @@ _OUTCOMES = {
 """Clauses about the worst run of other seeds, by whether it diverged."""
 
 
-def solved(runs: Sequence[SimpleNamespace]) -> tuple[SimpleNamespace, str, str] | None:
-    """Return the sentence that every variant solves the task, or nearly does; None if not.
-
-    Returns:
-        The numbers of the run that it is about, its kind, and the sentence.
-    """
+def _solved(runs: Sequence[SimpleNamespace]) -> Reason | None:
     lowest = min(run.accuracy for run in runs)
     is_solved = all(run.solves for run in runs)
     if not is_solved and not lowest >= NEARLY:
@@ -500,11 +747,11 @@ def solved(runs: Sequence[SimpleNamespace]) -> tuple[SimpleNamespace, str, str] 
             accuracy=percent(worst.worst_accuracy),
         )
         sentence = tr(_WITH_SEED[key], seed=runs[0].seed, outcome=outcome, **values)
-        return worst, "other seeds", sentence
+        return _about(worst, "other seeds", sentence)
     plain = [run for run in runs if run.given.is_partition]
     fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.sharing))
     sharing = next((members for members in fewest.sharing.classes if len(members) > 1), ())
     if not plain or not sharing:
-        return fewest, "solved", tr(_PLAIN[key], **values)
+        return _about(fewest, "solved", tr(_PLAIN[key], **values))
     roles = listed(tr(_NOUNS[role]) for role in sharing)
-    return fewest, "solved", tr(_SHARING[key], roles=roles, **values)
+    return _about(fewest, "solved", tr(_SHARING[key], roles=roles, **values))
