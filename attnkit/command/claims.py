@@ -95,9 +95,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.evidence.presentation import readable, to_markdown
     from attnkit.evidence.questions import answers_in_markdown
-    from attnkit.evidence.quick import NEW_SEED
     from attnkit.evidence.record import SHIPPED, Records, load_shipped
-    from attnkit.evidence.trials import FIRST_SEED
+    from attnkit.evidence.trials import FIRST_SEED, NEW_SEED
 
     named = [_of_file(name) if name.endswith(".toml") else name for name in arguments.claims]
     for name in named:

@@ -18,7 +18,7 @@ import numpy as np
 from attnkit.claims import Verdict
 from attnkit.claims.base import LONGEST
 from attnkit.claims.files import paragraphs
-from attnkit.claims.names import joined
+from attnkit.claims.statements import joined
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import LEVEL
 from attnkit.evidence.words import effect_in_words

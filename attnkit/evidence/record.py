@@ -66,7 +66,7 @@ class Evidence(Plotted):
         claim: The claim.
         version: Version of attnkit.
         hash: Hash of the claim when it was measured.
-        quick: Whether this is the quick form, see `attnkit.evidence.quick`.
+        quick: Whether this is the quick form, see `attnkit.evidence.trials`.
         first_seed: First seed of the arms; the others follow.
         n_seeds: Number of seeds; some arms have only the first of them.
         scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run

@@ -33,8 +33,7 @@ from jaxtyping import Float64
 from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
 from attnkit.claims.base import FOLLOWED, LEAST_SEEDS, LONGEST, Verdict
-from attnkit.claims.names import joined
-from attnkit.claims.statements import Statement
+from attnkit.claims.statements import Statement, joined
 from attnkit.foundation.language import Message, mark
 from attnkit.training.statistics import mean_interval, median_interval
 

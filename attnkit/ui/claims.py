@@ -15,9 +15,8 @@ import streamlit as st
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
-from attnkit.evidence.quick import NEW_SEED, NO_WORSE_SEEDS, QuickForm
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Trial
+from attnkit.evidence.trials import NEW_SEED, NO_WORSE_SEEDS, QuickForm, Trial
 from attnkit.evidence.words import Table, finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA, settings

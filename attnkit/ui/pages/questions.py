@@ -29,8 +29,8 @@ from attnkit.evidence.presentation import (
     total_in_words,
 )
 from attnkit.evidence.questions import QUESTIONS, WHY, Answer, guesses
-from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.trials import QuickForm
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import (
     effect_in_words,
