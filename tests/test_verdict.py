@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
-from small_claims import TINY, about
+from small_claims import TINY, about, made_up, small_claim
 from tuning_error import simulate
 
 from attnkit.claims import CLAIMS
@@ -20,18 +20,17 @@ from attnkit.claims.base import LEAST_SEEDS, SCHEDULES, arm
 from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import trials, tuning
+from attnkit.evidence.record import STILL_RISES
 from attnkit.evidence.trials import comparing_trials, tuning_measure, tuning_trials
 from attnkit.evidence.tuning import Recipe, Runs, Search, scores_of, worth
 from attnkit.evidence.verdict import (
     LEVEL,
     MOST_WORSE,
-    STILL_RISES,
     Judgement,
     differences,
     judge,
     judge_statement,
     judge_together,
-    still_rises,
 )
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import train
@@ -157,6 +156,7 @@ def test_differences_are_taken_seed_by_seed():
 
 def test_accuracy_has_stopped_rising_after_two_doublings_that_add_little():
     """It falls, stays or rises by at most `STILL_RISES` in both; one doubling tells nothing."""
+    known = made_up(small_claim())
     for accuracy, rises in (
         ([0.3, 0.5, 0.7], True),
         ([0.3, 0.5, 0.51, 0.52], False),
@@ -165,7 +165,8 @@ def test_accuracy_has_stopped_rising_after_two_doublings_that_add_little():
         ([0.3, 0.3], True),
         ([0.5, 0.5, 0.5 + STILL_RISES + 1e-9], True),
     ):
-        assert still_rises(np.array(accuracy)) == rises, accuracy
+        scores = {"QKV": {"accuracy": np.array(accuracy)[:, None]}}
+        assert replace(known, scores=scores).still_rises("QKV") == rises, accuracy
 
 
 def test_a_claim_holds_as_far_as_its_weakest_statement_and_is_refuted_after_bonferroni():

@@ -32,7 +32,6 @@ from attnkit.evidence.verdict import (
     judge_statement,
     judge_together,
     loser,
-    still_rises,
     with_rivals,
 )
 from attnkit.foundation.display import Plotted
@@ -41,6 +40,9 @@ from attnkit.training.maker import Maker
 
 SHIPPED = Path(__file__).parent / "shipped.json"
 """File of the records that ship with the package."""
+
+STILL_RISES = 0.02
+"""Accuracy still rises if either of the last two doublings of the steps adds more than this."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,12 @@ class Evidence(Plotted):
     @property
     def rivals(self) -> tuple[Arm, ...]:
         """Arms that were measured with their next best recipes, because they had lost."""
-        names = [arm.name for arm in self.claim.arms if arm.name in self.tuned]
-        rivals = ((name, rival) for name in names for rival in rivals_of(name, self.tuned))
-        measured = ((name, rival) for name, rival in rivals if rival in self.scores)
-        return tuple(replace(self.claim.arm_of(name), name=rival) for name, rival in measured)
+        return tuple(
+            replace(arm, name=rival)
+            for arm in self.claim.arms
+            for rival in rivals_of(arm.name, self.tuned)
+            if rival in self.scores
+        )
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -162,25 +166,29 @@ class Evidence(Plotted):
         """Return the finding on a statement, with every recipe of the arm that is worse."""
         finding = self._judged(statement)
         name = None if statement.measured.compares_means else loser(statement, finding)
+        side = "left" if statement.left == name else "right"
         others = [
-            self._judged(replace(statement, left=rival))
-            if statement.left == name
-            else self._judged(replace(statement, right=rival))
-            for rival in ({} if name is None else rivals_of(name, self.tuned))
+            self._judged(replace(statement, **{side: rival}))
+            for rival in rivals_of(name or "", self.tuned)
             if rival in self.scores
         ]
-        return with_rivals(finding, others) if others else finding
+        return with_rivals(finding, others)
 
     def _judged(self, statement: Statement) -> Finding:
         scores = self.scores_at(statement.measure, statement.at)
         return judge_statement(statement, differences(statement, scores))
 
     @property
+    def _losses(self) -> list[tuple[Statement, str]]:
+        """Statements of the claim and the arms that lose in them."""
+        found = ((s, loser(s, finding)) for s, finding in self.own_findings.items())
+        return [(statement, name) for statement, name in found if name is not None]
+
+    @property
     def losers(self) -> tuple[str, ...]:
         """Names of the arms that have lost a comparison in which seeds are counted."""
-        found = self.own_findings.items()
-        names = (loser(s, finding) for s, finding in found if not s.measured.compares_means)
-        return tuple(dict.fromkeys(name for name in names if name is not None))
+        names = (name for one, name in self._losses if not one.measured.compares_means)
+        return tuple(dict.fromkeys(names))
 
     @property
     def lost(self) -> tuple[tuple[str, Arm], ...]:
@@ -188,13 +196,7 @@ class Evidence(Plotted):
 
         An arm that is called unable is not followed: other arms confirm that.
         """
-        names = [
-            name
-            for statement, finding in self.own_findings.items()
-            if statement.measure == "accuracy"
-            and not statement.unable
-            and (name := loser(statement, finding)) is not None
-        ]
+        names = (n for one, n in self._losses if one.measure == "accuracy" and not one.unable)
         followed = ((name, self.claim.follow_up(name)) for name in dict.fromkeys(names))
         return tuple((name, arm) for name, arm in followed if arm is not None)
 
@@ -214,20 +216,15 @@ class Evidence(Plotted):
     @property
     def changed(self) -> str:
         """Names of the parts that changed since the first run began; empty if none did."""
-        parts = []
-        if self.first_run.rule not in ("", RULE_HASH):
-            parts.append("the rule")
-        if self.first_run.prediction not in ("", self.claim.prediction_hash):
-            parts.append("the prediction")
-        return " and ".join(parts)
+        first, now = self.first_run, self.claim.prediction_hash
+        parts = {"the rule": first.rule not in ("", RULE_HASH)}
+        parts["the prediction"] = first.prediction not in ("", now)
+        return " and ".join(name for name, is_changed in parts.items() if is_changed)
 
     def scores_at(self, measure: str, at: int = 1) -> dict[str, np.ndarray]:
         """Return arm → (s,) scores of a measure, for the arms that have it.
 
-        Args:
-            measure: Name of the measure.
-            at: Multiple of the base steps; an arm that is not trained for so long is read at its
-                last step.
+        They are read at a multiple of the base steps, at most at the last step of the arm.
         """
         row = at.bit_length() - 1
         return {
@@ -247,14 +244,18 @@ class Evidence(Plotted):
         return int((values >= SOLVED).sum()), len(values)
 
     def still_rises(self, arm: str) -> bool:
-        """Return whether the mean accuracy of an arm still rises at its last step."""
+        """Return whether the mean accuracy of an arm still rises with the steps.
+
+        It does if either of the last two doublings of the steps adds more than `STILL_RISES`, or if
+        there are fewer.
+        """
         n_readings = len(self.scores[arm]["accuracy"])
-        return still_rises(np.array([self.mean(arm, at=2**k) for k in range(n_readings)]))
+        gains = np.diff([self.mean(arm, at=2**k) for k in range(n_readings)])[-2:]
+        return bool(len(gains) < 2 or (gains > STILL_RISES).any())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for JSON."""
-        data: dict[str, Any] = _RECORD.dump_python(self, mode="json")
-        return data
+        return dict(_RECORD.dump_python(self, mode="json"))
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Evidence:
@@ -316,9 +317,9 @@ def _summary(record: Evidence, verdict: Verdict) -> dict[str, Any]:
     """Return what a record says about its claim, with its verdict read with all others."""
     claim, main = record.claim, record.findings[0]
     statements = [
-        {"text": statement.text, "measure": statement.measure, "at": statement.at}
+        {"text": one.text, "measure": one.measure, "at": one.at}
         | {"verdict": finding.verdict, **asdict(finding)}
-        for statement, finding in zip(record.statements, record.findings, strict=True)
+        for one, finding in zip(record.statements, record.findings, strict=True)
     ]
     summary = {
         "id": claim.id,
@@ -348,12 +349,9 @@ def load_shipped() -> Records:
     """
     if not SHIPPED.is_file():
         return Records()
-    entries = json.loads(SHIPPED.read_text(encoding="utf-8"))["claims"]
-    by_id = {entry["claim"]: entry for entry in entries}
-    return Records(
-        {
-            name: Evidence.from_dict(by_id[name])
-            for name, claim in CLAIMS.items()
-            if name in by_id and by_id[name]["hash"] == claim.hash
-        }
+    entries = {one["claim"]: one for one in json.loads(SHIPPED.read_bytes())["claims"]}
+    return Records.of(
+        Evidence.from_dict(entries[name])
+        for name, claim in CLAIMS.items()
+        if name in entries and entries[name]["hash"] == claim.hash
     )
