@@ -238,6 +238,11 @@ class Evidence(Plotted):
         values = self.scores_at(measure, at)[arm]
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
+    def median_steps(self, arm: str, at: int) -> float:
+        """Return the median number of steps in which an arm solves the task; perhaps infinite."""
+        doublings = self.scores_at("steps_to_solve", at)[arm]
+        return 2 ** float(np.median(np.where(np.isnan(doublings), np.inf, doublings)))
+
     def n_solved(self, arm: str, at: int = 1) -> tuple[int, int]:
         """Return the number of seeds of an arm that have solved the task, and of all its seeds."""
         values = self.scores_at("accuracy", at)[arm]

@@ -79,12 +79,8 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
         tasks.append(tr(experiment.task.title))
         positions.append(tr(known["positions"].label_of(sizes.positions)))
         masks.add(sizes.self_mask)
-        own = {
-            "n_heads": {sizes.n_heads},
-            "d_head": {sizes.d_k, sizes.d_v},
-            "d_mlp": {sizes.d_mlp},
-            "steps": {arm.steps},
-        }
+        own = {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
+        own |= {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}
         for name in filter(known.__contains__, _SIZES):
             numbers = found[name].setdefault(known[name].label, set())
             numbers.update(own.get(name) or {values[name]})
@@ -154,23 +150,24 @@ def statements_table(evidence: Evidence) -> Table:
     """
     rows = []
     for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
-        solved, seeds = [], ""
+        solved, seeds = [], []
         if finding.method == "pairs":
             for name in statement.arms:
-                share = _share(*evidence.n_solved(name, statement.at))
-                solved.append(f"{arm_title(name)}: {share}")
-            seeds = pairs_in_words(statement, finding)
+                n_solved = _share(*evidence.n_solved(name, statement.at))
+                solved.append(f"{arm_title(name)}: {n_solved}")
+            seeds.append(pairs_in_words(statement, finding))
             rivals = rivals_of(loser(statement, finding) or "", evidence.tuned)
-            n_more = sum(name in evidence.scores for name in rivals)
-            more = tr_n(
-                "the same with {n} more learning rate or schedule",
-                "the same with {n} more learning rates or schedules",
-                n_more,
-            )
-            seeds = f"{seeds}; {more}" if n_more else seeds
-        verdict = f"{finding.verdict.mark} {tr(finding.verdict)}"
+            if n_more := sum(name in evidence.scores for name in rivals):
+                seeds.append(
+                    tr_n(
+                        "the same with {n} more learning rate or schedule",
+                        "the same with {n} more learning rates or schedules",
+                        n_more,
+                    )
+                )
         tested, effect = tested_in_words(statement, finding), effect_in_words(statement, finding)
-        rows.append((tested, "; ".join(solved), seeds, effect, verdict))
+        verdict = f"{finding.verdict.mark} {tr(finding.verdict)}"
+        rows.append((tested, "; ".join(solved), "; ".join(seeds), effect, verdict))
     head = (
         # Translators: heading above statements that were tested.
         tr("Tested"),
@@ -186,9 +183,8 @@ def statements_table(evidence: Evidence) -> Table:
 def tuning_table(evidence: Evidence) -> Table:
     """Return a row for every arm: its learning rate and schedule, and those that were tried."""
     rows, rivals = [], {arm.name for arm in evidence.rivals}
-    for name, tuning in evidence.tuned.items():
-        if name in rivals:
-            continue
+    for name in (name for name in evidence.tuned if name not in rivals):
+        tuning = evidence.tuned[name]
         tried: dict[str, list[str]] = {}
         for one in tuning.tried:
             told = f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
@@ -225,13 +221,11 @@ def _tried_in_words(tried: Tried, by: str) -> str:
 
 def finding_in_words(statement: Statement, finding: Finding) -> str:
     """Return the finding on a statement in a few words."""
-    effect = effect_in_words(statement, finding)
+    effect, lost = effect_in_words(statement, finding), finding.n_lost
     if finding.method == "pairs":
         return "; ".join(filter(None, [pairs_in_words(statement, finding), effect]))
-    lost = ""
-    if finding.n_lost:
-        lost = tr("diverged with {n} of {all} seeds", n=finding.n_lost, all=finding.n_pairs)
-    return ", ".join(filter(None, (effect, lost)))
+    diverged = tr("diverged with {n} of {all} seeds", n=lost, all=finding.n_pairs) if lost else ""
+    return ", ".join(filter(None, (effect, diverged)))
 
 
 # Translators: numbers of seeds; alike are those with which neither variant is better.
@@ -258,11 +252,9 @@ def pairs_in_words(statement: Statement, finding: Finding) -> str:
         n_others=finding.n_better,
         n_alike=finding.n_alike,
     )
-    if not finding.n_lost:
-        return pairs
     # Translators: number of seeds with which a run diverged.
     lost = tr("diverged with {n}", n=finding.n_lost)
-    return f"{pairs}, {lost}"
+    return f"{pairs}, {lost}" if finding.n_lost else pairs
 
 
 _IN_UNIT = {
@@ -337,22 +329,20 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         text = f"{_values_of_arms(evidence, statement)}, {seeds}"
     if not finding.is_frequency:
         return text
-    numbers = {"all": finding.n_pairs, "n_others": finding.n_better}
-    if statement.counts_better:
-        counts = tr_n(
-            "{n} of {all} seeds gets ahead, {n_others} the other way round",
-            "{n} of {all} seeds get ahead, {n_others} the other way round",
-            finding.n_worse,
-            **numbers,
-        )
-    else:
-        counts = tr_n(
-            "{n} of {all} seeds falls behind, {n_others} the other way round",
-            "{n} of {all} seeds fall behind, {n_others} the other way round",
-            finding.n_worse,
-            **numbers,
-        )
-    return f"{counts}; {text}"
+    n, numbers = finding.n_worse, {"all": finding.n_pairs, "n_others": finding.n_better}
+    ahead = tr_n(
+        "{n} of {all} seeds gets ahead, {n_others} the other way round",
+        "{n} of {all} seeds get ahead, {n_others} the other way round",
+        n,
+        **numbers,
+    )
+    behind = tr_n(
+        "{n} of {all} seeds falls behind, {n_others} the other way round",
+        "{n} of {all} seeds fall behind, {n_others} the other way round",
+        n,
+        **numbers,
+    )
+    return f"{ahead if statement.counts_better else behind}; {text}"
 
 
 _MEDIAN_STEPS = {
@@ -369,11 +359,7 @@ def _values_of_arms(evidence: Evidence, statement: Statement) -> str:
     """Return the means of arms, or two differences of them, or medians of steps."""
     unit = statement.measured.unit
     if unit == "doublings":
-        values = evidence.scores_at(statement.measure, statement.at)
-        left, right = (
-            2 ** float(np.median(np.where(np.isnan(values[name]), np.inf, values[name])))
-            for name in statement.arms
-        )
+        left, right = (evidence.median_steps(name, statement.at) for name in statement.arms)
         return tr(_MEDIAN_STEPS[left < math.inf, right < math.inf], left=left, right=right)
     means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
     if len(means) == 4:
@@ -410,14 +396,13 @@ def followed_in_words(evidence: Evidence) -> str:
             continue
         n_solved, n = evidence.n_solved(arm.name, arm.up_to)
         values = {"variant": arm_title(name), "n": n_solved, "all": n, "steps": arm.steps}
+        median, rises = evidence.median_steps(arm.name, arm.up_to), evidence.still_rises(arm.name)
         if n_solved:
-            median = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
-            some = _SOME_AND_MEDIAN if math.isfinite(median) else _SOME
-            parts.append(tr(some, **values, median=median))
+            text = _SOME_AND_MEDIAN if math.isfinite(median) else _SOME
         else:
-            none = _NONE_BUT_RISES if evidence.still_rises(arm.name) else _NONE
-            accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
-            parts.append(tr(none, **values, accuracy=accuracy))
+            text = _NONE_BUT_RISES if rises else _NONE
+        accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
+        parts.append(tr(text, **values, median=median, accuracy=accuracy))
     arms = "; ".join(parts)
     return arms and tr("Trained for longer, with recipes tuned for it: {arms}.", arms=arms)
 
