@@ -130,11 +130,12 @@ def test_a_row_is_an_arm_with_its_seeds_their_average_and_interval():
     assert "0.005" in seeds[1]["hovertext"][0]
     chance = 100 * CLAIM.arms[0].experiment.task.chance
     assert f"{chance:.3g}%" in figure["layout"]["annotations"][0]["text"]
-    loss = plot_evidence(made(), "loss")  # in nats, all of them inside the axis, without chance
+    of_losses = made(replace(CLAIM, statements=CLAIM.statements[1:]))
+    loss = plot_evidence(of_losses)  # in nats, all of them inside the axis, without chance
     assert loss["layout"]["annotations"] == []
     assert marks(loss)[0][0]["x"] == pytest.approx(LOSS_QKV)
     assert marks(loss)[1][0]["x"] == pytest.approx([float(mean_interval(LOSS_QKV).mean)])
-    assert "QKV: mean 0.260 nats [" in describe_evidence(made(), "loss")
+    assert "QKV: mean 0.260 nats [" in describe_evidence(of_losses)
 
 
 def test_diverged_seeds_and_what_is_missing_are_left_out_and_told():

@@ -45,9 +45,6 @@ LAST_SEED = 800_000
 TICK_SECONDS = 0.4
 """Seconds between two updates while a claim trains."""
 
-_Scores = dict[str, dict[str, np.ndarray]]
-
-
 @dataclass
 class ClaimRerun(Series):
     """One claim on new seeds.
@@ -63,8 +60,7 @@ class ClaimRerun(Series):
     form: QuickForm
     trials: list[Trial]
     guess: Verdict
-    _scores: _Scores = field(default_factory=dict)
-    _unfinished: _Scores = field(default_factory=dict)
+    _scores: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -72,9 +68,8 @@ class ClaimRerun(Series):
         return max((tuple(trial.experiment.seeds) for trial in self.trials), key=len)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Take over the scores of the trial that has just finished."""
+        """Take over the scores of the trial that trains or has just finished."""
         self._scores |= self.trials[self.n_finished].scores(snapshot)
-        self._unfinished = {}
 
     def evidence(self) -> Evidence:
         """Return what has been measured by now, including the experiment that trains.
@@ -82,10 +77,8 @@ class ClaimRerun(Series):
         Arms that are not trained yet lack seeds.
         """
         job = None if self.finished else self.job
-        if job is not None:  # the job of a run that was stopped is gone; its scores stay
-            trial, snapshot = self.trials[self.n_finished], job.snapshot
-            self._unfinished = {} if snapshot is None else trial.scores(snapshot)
-        measured = {**self._scores, **self._unfinished}
+        if job is not None and job.snapshot is not None:
+            self.keep(job.snapshot)
         measures = sorted({"accuracy", "loss", *(s.measure for s in self.claim.statements)})
         nothing = np.zeros((1, 0))
         return Evidence(
@@ -96,7 +89,7 @@ class ClaimRerun(Series):
             first_seed=self.seeds[0],
             n_seeds=len(self.seeds),
             scores={
-                arm.name: {name: measured.get(arm.name, {}).get(name, nothing) for name in measures}
+                arm.name: {m: self._scores.get(arm.name, {}).get(m, nothing) for m in measures}
                 for arm in self.form.arms
             },
             tuned=self.form.tuned,
@@ -314,9 +307,11 @@ class RerunArea:
             time=training_time(*self.experiments, reuse=False),
             **numbers,
         )
-        shows = tr("They can show a difference, or that at most a fifth of all seeds is worse.")
-        if self.form.n_seeds < NO_WORSE_SEEDS:
-            shows = tr("So few seeds can show a difference, but not that there is none.")
+        shows = (
+            tr("So few seeds can show a difference, but not that there is none.")
+            if self.form.n_seeds < NO_WORSE_SEEDS
+            else tr("They can show a difference, or that at most a fifth of all seeds is worse.")
+        )
         return f"{plan} {shows}"
 
     def _draw_outcome(self, rerun: ClaimRerun) -> None:
