@@ -152,8 +152,6 @@ def arm(variant: str, name: str = "", **given: Any) -> Arm:
     """Return an arm, named after its variant unless `name` is set.
 
     Args:
-        variant: See `Arm`.
-        name: See `Arm`.
         **given: Further fields of `Arm`, the name of the task, and settings of the experiment.
     """
     own = {field.name: given.pop(field.name) for field in fields(Arm) if field.name in given}

@@ -38,7 +38,6 @@ def read_claim(path: str | Path, *, check_arms: bool = True) -> Claim:
     """Read a claim of a file in TOML; its id is the name of the file.
 
     Args:
-        path: The file.
         check_arms: Whether to check the settings of the arms, which takes some milliseconds each.
 
     Raises:

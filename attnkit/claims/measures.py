@@ -125,12 +125,7 @@ def multiples(up_to: int) -> tuple[int, ...]:
 
 
 def measured(snapshot: Snapshot, up_to: int = 1) -> list[dict[str, Float64[np.ndarray, "k s"]]]:
-    """Read all measures at 1, 2, 4, ... times the base steps: measure → (k, s) per variant.
-
-    Args:
-        snapshot: Last snapshot of the experiment.
-        up_to: Multiple of the base steps for which the experiment is trained, a power of two.
-    """
+    """Read all measures at 1, 2, 4, ... times the base steps: measure → (k, s) per variant."""
     base = snapshot.experiment.training.steps // up_to
     variants: list[dict[str, np.ndarray]] = [{} for _ in snapshot.experiment.sharing]
     for name, measure in MEASURES.items():

@@ -276,15 +276,7 @@ worse, no_worse, better = (partial(compared, kind) for kind in KINDS)
 
 
 def confirming(statement: Statement, left: str, at: int, steps: int, schedule: str) -> Statement:
-    """Return the statement that confirms an inability after many steps.
-
-    Args:
-        statement: The statement that an arm cannot do something.
-        left: Name of the arm that is trained for longer.
-        at: Multiple of the base steps at which it is read.
-        steps: Number of these steps.
-        schedule: "constant" or "cosine": schedule of the learning rate.
-    """
+    """Return the statement that confirms an inability after many steps."""
     also, after = _AFTER[schedule]
     often = statement.more_often
     return replace(

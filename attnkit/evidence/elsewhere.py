@@ -99,9 +99,7 @@ class Place:
 
     Attributes:
         side: The side that was changed, one of `SIDES`.
-        value: Its value.
         is_own: Whether this is the structure of the claim.
-        outcome: The outcome for the claim.
         holding: For every statement of the claim, the number of seeds with which it holds.
         values: Arm → its value of the measure of the first statement, the median of the seeds, or
             the mean if means are compared; without arms that are not read by this measure.
@@ -121,13 +119,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A claim in other structures.
-
-    Attributes:
-        hash: Hash of the claim when it was measured.
-        seconds: Seconds of training.
-        places: The structures, side by side in the order of `SIDES`.
-    """
+    """A claim in other structures."""
 
     hash: str
     seconds: float

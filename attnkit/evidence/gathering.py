@@ -98,8 +98,6 @@ class Bench:
 
     Args:
         folder: Folder of the cache, with a file per variant of an experiment.
-        device: See `train`.
-        say: Called with a line of text about the claim in progress.
         fresh: Whether measurements are ignored that another object has cached.
 
     Attributes:
@@ -226,10 +224,7 @@ def gather(
     """Gather the evidence for claims, one after the other.
 
     Args:
-        claims: The claims.
-        bench: Trains and measures the experiments.
         quick: Whether the quick form is gathered, see `attnkit.evidence.trials`.
-        first_seed: The first seed.
         records: Records by id of the claim, which plan the quick form.
         minutes: Time for the quick form. With a limit, the cheapest claims come first. All but the
             first that is trained begin only if they are expected to end in time, at the pace of

@@ -126,7 +126,6 @@ class ClaimInWords:
     """Presentation of one claim in words.
 
     Attributes:
-        claim: The claim.
         evidence: Its record; None if there is none.
         verdict: Its verdict, read together with all others; None if there is none.
         n_together: Number of claims that are read together.

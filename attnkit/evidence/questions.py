@@ -36,9 +36,6 @@ class Sentence:
 
     Attributes:
         claim: Id of the claim whose verdict selects the text.
-        held: Text if the claim held.
-        failed: Text if the claim did not hold.
-        undecided: Text if the claim is undecided.
         always: Text before each of the others.
         statement: Index of the statement whose verdict, read alone, selects the text; None for the
             verdict on the claim.
@@ -93,10 +90,6 @@ class Numbers:
     and `{arm:rises}` is the sentence that its accuracy still rises at the last step, or no longer
     does. `{arm+}` and the like are of the arm that is trained for longer, with the better one of
     its schedules. `{#1}` is the difference of the first statement with its interval.
-
-    Attributes:
-        claim: Id of the claim.
-        template: The text.
     """
 
     claim: str
@@ -216,12 +209,7 @@ class Question(Displayed):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question, as far as its claims have evidence; texts are empty without any.
-
-    Attributes:
-        question: The question.
-        records: Records of the claims that are read together.
-    """
+    """The answer to a question, as far as its claims have evidence; texts are empty without any."""
 
     question: Question
     records: Records

@@ -58,7 +58,6 @@ class Trial:
     """An experiment whose variants are arms at certain learning rates.
 
     Attributes:
-        experiment: The experiment.
         cells: (name of the arm, recipe) of every variant, in their order.
         up_to: Multiple of the arms' base steps for which the experiment is trained.
     """
@@ -88,10 +87,8 @@ def comparing_trials(
     """Return the trials that compare arms, each with one recipe.
 
     Args:
-        arms: The arms.
         recipes: Name of the arm → recipe; a missing arm has the settings of its task.
         n_seeds: Number of seeds, unless `Arm.most_seeds` is smaller.
-        first_seed: The first seed.
     """
     cells = [_Cell(arm, arm.up_to, recipes.get(arm.name) or own_recipe(arm)) for arm in arms]
     return _trials(cells, n_seeds, first_seed)

@@ -65,9 +65,6 @@ class Tried:
     """Result of one recipe in a search.
 
     Attributes:
-        rate: The learning rate.
-        schedule: The schedule.
-        n_seeds: Number of seeds.
         n_solved: Number of seeds that have solved the task at the last step.
         mean: Mean accuracy or loss at the last step; NaN if a run diverged.
     """
@@ -84,7 +81,6 @@ class Tuned:
     """The recipe that was found for an arm, and those that were tried.
 
     Attributes:
-        rate: The learning rate.
         schedule: The schedule; None for that of the arm's settings.
         by: What was compared, "accuracy" or "loss".
         steps: Number of steps for which recipes were tried.
@@ -146,7 +142,6 @@ def scores_of(runs: Runs, by: str) -> Float64[np.ndarray, " s"]:
     """Return a score for every run, (s,); higher is better.
 
     Args:
-        runs: The curves.
         by: "loss" for minus the last loss. "accuracy" for the last accuracy, plus 1 for a run that
             has solved its task, plus `SPEED` times the share of the steps that were left when it
             first had: the number of runs that learn counts most, and then how fast they do.
@@ -187,7 +182,6 @@ class Search:
     the result.
 
     Attributes:
-        arm: The arm.
         by: What is compared, "accuracy" or "loss".
     """
 

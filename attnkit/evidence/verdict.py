@@ -184,10 +184,6 @@ def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
 
     They are NaN where a run diverged. If one arm has more seeds than another, only the first seeds
     are compared. Two runs that never solve the task differ by 0 in the steps to solve it.
-
-    Args:
-        statement: The statement.
-        scores: Name of the arm → (s,) scores of the statement's measure.
     """
     n = min(len(scores[name]) for name in statement.arms)
     values = scores[statement.left][:n]
@@ -204,7 +200,6 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
     """Return the finding on one statement.
 
     Args:
-        statement: The statement.
         values: (s,) as `differences` returns them. A pair in which a run diverged, NaN, counts
             against either verdict, and means are then not compared.
     """
@@ -288,7 +283,6 @@ def with_rivals(finding: Finding, others: Sequence[Finding]) -> Finding:
     """Return the finding on a statement that stands with every recipe of the arm that is worse.
 
     Args:
-        finding: The finding with the best recipe.
         others: Findings with the next best ones. The largest p-value counts: to be called worse, an
             arm must be so with each of them, because tuning may have missed the best one.
     """

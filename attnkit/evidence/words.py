@@ -26,12 +26,7 @@ from attnkit.training.summary import fixed, percent
 
 @dataclass(frozen=True)
 class Table:
-    """A table of plain texts.
-
-    Attributes:
-        head: Headings of the columns.
-        rows: Cells; the first one of a row names it.
-    """
+    """A table of plain texts."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]

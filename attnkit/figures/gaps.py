@@ -47,8 +47,6 @@ def plot_difference(
 
     Args:
         table: Rows of `difference`, one per point.
-        x: Horizontal axis.
-        y: Vertical axis; None for a single row.
         names: Text forms of A and B.
         measure: "accuracy" or "steps_to_threshold".
         values: All values of the axes, where the table still lacks some; default: those it has.

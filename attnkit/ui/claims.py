@@ -45,13 +45,12 @@ LAST_SEED = 800_000
 TICK_SECONDS = 0.4
 """Seconds between two updates while a claim trains."""
 
+
 @dataclass
 class ClaimRerun(Series):
     """One claim on new seeds.
 
     Attributes:
-        claim: The claim.
-        form: Its quick form.
         trials: The trials of this form, whose experiments are the series.
         guess: The verdict that the visitor guessed.
     """
@@ -159,7 +158,6 @@ class RerunArea:
 
     Attributes:
         words: The claim and its shipped evidence.
-        question: Question that the guess answers.
         guesses: Verdict by the English text of each guess.
         reason: Reason for the shipped verdict, which follows a wrong guess; empty if unknown.
     """
