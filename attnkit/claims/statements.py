@@ -313,7 +313,6 @@ def _sentence(
 
 
 def _more_often(statement: Statement) -> str:
-    """Return the sentence that pairs lie beyond the limit."""
     template = (
         mark("{left} gets ahead of {right} more often")
         if statement.counts_better

@@ -195,7 +195,6 @@ def _gather(
 
 
 def _elsewhere(arguments: argparse.Namespace, chosen: list[Claim]) -> int:
-    """Train claims in other structures, and show where they hold."""
     from attnkit.claims import CLAIMS
     from attnkit.evidence import elsewhere
     from attnkit.evidence.record import load_shipped

@@ -167,7 +167,6 @@ def _is_free(claim: Claim, side: Side) -> bool:
 
 
 def _changed(arm: Arm, side: Side, value: float) -> Arm:
-    """Return an arm with a side of its structure changed."""
     own = Experiment(**{**arm.settings, "n_seeds": 1}).settings()
     changes = {
         name: int(value * {"mlp": own["d_model"], "layers": 1, "heads": 1}.get(side, own[name]))

@@ -159,7 +159,6 @@ class Bench:
         return training_work(trial.experiment.replace(sharing=missing), self.maker.engine)
 
     def _kept(self, trial: Trial) -> dict[Variant, Measurements | None]:
-        """Return the measurements of every variant of a trial; None if the cache has none."""
         return {
             variant: self._cached(trial.experiment.replace(sharing=[variant]), trial.up_to)
             for variant in trial.experiment.sharing

@@ -269,7 +269,6 @@ def _sentences(rows: Mapping[str, Mapping[str, str]]) -> tuple[Sentence, ...]:
 
 
 def _questions_of(file: Path) -> dict[str, Question]:
-    """Return the questions of a file in TOML by their ids."""
     rows = tomllib.loads(file.read_text(encoding="utf-8"))
     for kind in ("reason", "numbers"):
         told = {key: one for row in rows.values() for key, one in row[kind].items() if one}

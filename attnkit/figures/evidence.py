@@ -166,7 +166,6 @@ def _rows_of(evidence: Evidence) -> tuple[list[_Row], Measure]:
 
 
 def _tips(seeds: Sequence[int], values: np.ndarray, form: Callable[[float], str]) -> list[str]:
-    """Return the text that is shown on hover of every seed."""
     return [
         tr("seed {seed}: {value}", seed=seed, value=form(value))
         for seed, value in zip(seeds, values, strict=True)
@@ -246,7 +245,6 @@ def _bounds(measure: Measure) -> tuple[float, float]:
 
 
 def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
-    """Return the horizontal axis of rows of arms."""
     ends = [end for row in rows for end in (*row.values, row.interval.low, row.interval.high)]
     ends += _bounds(measure) if measure.unit == "points" else _INCLUDED.get(measure.name, ())
     finite = [float(end) for end in ends if math.isfinite(end)] or [0.0, 1.0]
@@ -359,7 +357,6 @@ def _panel(rows: Sequence[_Difference]) -> Panel:
 
 
 def _title(rows: Sequence[_Difference]) -> str:
-    """Return the title of the axis of a panel of differences."""
     measure = rows[0].statement.measured
     if measure.unit:
         return tr(_TITLES[measure.unit])

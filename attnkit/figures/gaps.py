@@ -131,7 +131,6 @@ def _marks(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[
 
 
 def _tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[str]:
-    """Return the texts shown on hover."""
     prefix = "" if measure == "accuracy" else "steps_"
     column, _ = _columns(measure)
     tips = []

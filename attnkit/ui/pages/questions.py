@@ -364,7 +364,7 @@ def show_claims(choice: QuestionChoice, records: Records) -> None:
         **bound(choice, "claim", CLAIM, choice.open_claim),
     )
     if choice.claim is not None:
-        show_claim(claims_in_words(records, [CLAIMS[choice.claim]])[0], choice)
+        show_claim(claims_in_words(records, [CLAIMS[choice.claim]])[0])
 
 
 def all_claims(choice: QuestionChoice, records: Records) -> None:
@@ -401,19 +401,10 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
     )
 
 
-def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
+def show_claim(words: ClaimInWords) -> None:
     """Draw the finding on a claim, and the buttons that train its models again."""
     claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
     st.subheader(plain(tr(claim.title)), anchor=False)
-    if claim.is_new:
-        st.button(
-            tr("Back to what nobody had tested"),
-            icon=":material/arrow_back:",
-            type="tertiary",
-            on_click=setattr,
-            args=(choice, "view", NEW),
-            key="back_to_new",
-        )
     if evidence is None or hidden:
         show_source(claim)
     n_seeds = QuickForm.of(claim, evidence).n_seeds
