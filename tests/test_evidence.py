@@ -34,7 +34,7 @@ from attnkit.evidence.record import Curve, Records, load_shipped
 from attnkit.evidence.tuning import Tuned
 from attnkit.evidence.words import (
     finding_in_words,
-    main_statement,
+    main_finding,
     rises_in_words,
     statements_table,
     values_in_words,
@@ -281,9 +281,9 @@ def test_values_are_means_or_medians_in_the_unit_of_the_measure():
     evidence = made_up(claim_of(*expected), MadeUp(Q_K=0.5, QKV=0.999, K_V=nan))
     for name, solved_at in (("Q=K", inf), ("K=V", inf), ("QKV", 10)):
         evidence.scores[name]["steps_to_solve"] = np.full((1, 17), float(solved_at))
-    for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
-        told = values_in_words(evidence, statement, finding)
-        assert expected[statement] in told
+    for finding in evidence.findings:
+        told = values_in_words(evidence, finding)
+        assert expected[finding.statement] in told
         assert told.endswith(", 17 seeds")
 
 
@@ -294,7 +294,7 @@ def test_where_some_seeds_differ_their_numbers_are_told():
         evidence.scores["Q=K"]["accuracy"][0, :n] = 0.2
         evidence.scores["QKV"]["accuracy"][0, -2:-1] = 0.2
         (finding,) = evidence.findings
-        told = values_in_words(evidence, statement, finding)
+        told = values_in_words(evidence, finding)
         solved = [16, 17, 17 - n, 17] if n == 1 else [17 - n, 17, 16, 17]
         assert numbers_in(told) == [n, 17, 1, *solved]
         assert told in ClaimInWords(evidence.claim, evidence, finding.verdict).found
@@ -305,13 +305,13 @@ def test_the_main_statement_is_the_first_that_decides():
     """So what is found agrees with the verdict; what only stands alone is called probable."""
     claim = claim_of(no_worse("K=V", "QKV"), no_worse("Q=K", "QKV"))
     evidence = made_up(claim, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
-    assert main_statement(evidence, FAILED)[0] == claim.statements[1]
+    assert main_finding(evidence, FAILED).statement == claim.statements[1]
     told = ClaimInWords(claim, evidence, FAILED).found
     assert told == f"{claim.statements[1].opposite} (50% against 100%, 17 seeds)."
     part = claim_of(worse("Q=K", "QKV"), worse("K=V", "QKV"))
     some = made_up(part, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
     some.scores["K=V"]["accuracy"][0, :7] = 0.5
-    assert main_statement(some, UNDECIDED) == (part.statements[1], some.findings[1])
+    assert main_finding(some, UNDECIDED) == some.findings[1]
     one = unable(claim_of(worse("Q=K", "QKV")))
     for evidence, verdict, is_probable in (
         (one, HELD, False),
@@ -327,7 +327,7 @@ def test_a_statement_is_told_cell_by_cell():
     table = statements_table(evidence)
     (text, solved, pairs, difference, verdict), (_, longer, *_), _ = table.rows
     statement, finding = evidence.statements[0], evidence.findings[0]
-    counts, _, rest = finding_in_words(statement, finding).partition("; ")
+    counts, _, rest = finding_in_words(finding).partition("; ")
     assert (text, solved) == (statement.text, "Q=K: 0 of 17; QKV: 17 of 17")
     assert numbers_in(pairs.removeprefix(counts)) == [len(evidence.rivals)]
     assert (difference, verdict) == (rest, "✓ held")

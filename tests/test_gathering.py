@@ -229,7 +229,7 @@ def test_an_arm_is_worse_only_with_each_of_its_best_recipes():
     statements = (worse("Q=K", "QKV"), better("QKV", "K=V"), no_worse("K=V", "QKV"))
     claim = small_claim(statements=statements, followed=1)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5, K_V=0.5))
-    assert evidence.losers == ("Q=K", "K=V")
+    assert list(evidence.losers) == ["Q=K", "K=V"]
     assert len({one.name for one in evidence.rivals}) == 2 * (FINALISTS - 1)
     assert {one.verdict for one in evidence.findings} == {"held", "did not hold"}
     for name in ("Q=K", "K=V"):

@@ -111,8 +111,12 @@ MEASURES: dict[str, Measure] = {
             True,
         ),
         *(
-            Measure(name, SHOWN[name].title, _at(name), better, "", not better)
-            for name, better in (("asymmetry", 0), ("weight_symmetry", 0), ("mass_on_target", 1))
+            Measure(name, SHOWN[name].title, _at(name), better, "", compares_means)
+            for name, better, compares_means in (
+                ("asymmetry", 0, True),
+                ("weight_symmetry", 0, True),
+                ("mass_on_target", 1, False),
+            )
         ),
     )
 }

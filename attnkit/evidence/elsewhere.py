@@ -216,11 +216,12 @@ def is_clear(record: Evidence | None) -> bool:
 
     Three seeds can say nothing about differences that fewer seeds show.
     """
-    found = {} if record is None else record.own_findings
-    return all(
+    return record is None or all(
         10 * one.n_worse >= 9 * one.n_pairs
-        for statement, one in found.items()
-        if statement.asserts_difference and one.verdict is Verdict.HELD and one.method == "pairs"
+        for one in record.own_findings.values()
+        if one.statement.asserts_difference
+        and one.verdict is Verdict.HELD
+        and one.method == "pairs"
     )
 
 

@@ -285,8 +285,8 @@ def _gather_one(
     else:
         evidence = _with_arms(evidence, claim.trained_arms, bench)
         evidence = _with_rivals(evidence, bench)
-        found = evidence.own_findings.items()
-        if any(s.unable and finding.verdict is Verdict.HELD for s, finding in found):
+        own = evidence.own_findings.values()
+        if any(one.statement.unable and one.verdict is Verdict.HELD for one in own):
             evidence = _with_arms(evidence, claim.confirmation[0], bench)
         evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench)
     return replace(
@@ -303,8 +303,9 @@ def _with_rivals(evidence: Evidence, bench: Bench) -> Evidence:
     """
     rivals = [
         (replace(arm, name=rival), Tuned(recipe.rate, recipe.schedule))
-        for arm in map(evidence.claim.arm_of, evidence.losers)
-        if not arm.recipe_of
+        for name, statements in evidence.losers.items()
+        for arm in [evidence.claim.arm_of(name)]
+        if not arm.recipe_of and not all(one.measured.compares_means for one in statements)
         for rival, recipe in rivals_of(arm.name, evidence.tuned).items()
     ]
     recorded = {arm.name: tuned for arm, tuned in rivals}

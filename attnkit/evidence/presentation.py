@@ -13,7 +13,6 @@ from functools import cached_property
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
-from attnkit.claims.statements import Statement
 from attnkit.evidence.elsewhere import in_words, load_elsewhere
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import Finding
@@ -21,7 +20,7 @@ from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
     found_in_words,
-    main_statement,
+    main_finding,
     settings_in_words,
     tested_in_words,
     values_in_words,
@@ -137,11 +136,11 @@ class ClaimInWords:
     n_together: int = 1
 
     @cached_property
-    def main(self) -> tuple[Statement, Finding] | None:
-        """The statement that decides, with its finding; None without a record."""
+    def main(self) -> Finding | None:
+        """The finding on the statement that decides; None without a record."""
         if self.evidence is None or self.verdict is None:
             return None
-        return main_statement(self.evidence, self.verdict)
+        return main_finding(self.evidence, self.verdict)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -180,11 +179,10 @@ class ClaimInWords:
         """
         if self.evidence is None or self.main is None:
             return ""
-        statement, finding = self.main
-        found = found_in_words(statement, finding)
-        if self._undecided_together(finding):
+        found = found_in_words(self.main)
+        if self._undecided_together(self.main):
             found = tr("This is probably true: “{sentence}”", sentence=found)
-        return f"{found} ({values_in_words(self.evidence, statement, finding)})."
+        return f"{found} ({values_in_words(self.evidence, self.main)})."
 
     def _undecided_together(self, finding: Finding) -> bool:
         """Return whether a finding decides alone, but not read together with all other claims."""
@@ -196,10 +194,9 @@ class ClaimInWords:
         """The main statement with its verdict; empty without a record."""
         if self.main is None:
             return ""
-        statement, finding = self.main
-        told = tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding))
-        sentences = [finding.verdict.mark, told, tr(_ENDINGS[finding.verdict])]
-        if self._undecided_together(finding):
+        told = tr("Tested: “{statement}”.", statement=tested_in_words(self.main))
+        sentences = [self.main.verdict.mark, told, tr(_ENDINGS[self.main.verdict])]
+        if self._undecided_together(self.main):
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
         return " ".join(sentences)
 
@@ -280,8 +277,8 @@ class ClaimInWords:
         if record is not None and record.changed:
             predicted.append(tr("(changed since the first run began)"))
         if record is not None and self.main is not None:
-            found, told = found_in_words(*self.main), finding_in_words(*self.main)
-            numbers = [f"{found} ({told})", followed_in_words(record)]
+            found = f"{found_in_words(self.main)} ({finding_in_words(self.main)})"
+            numbers = [found, followed_in_words(record)]
         return {
             "claim": tr(self.claim.title),
             "verdict": self.verdict_line,

@@ -104,7 +104,7 @@ class Numbers:
                 return _number(evidence, arm, form)
             statement = evidence.claim.statements[int(arm[1:]) - 1]
             finding = evidence.own_findings.get(statement)
-            effect = "" if finding is None else effect_in_words(statement, finding)
+            effect = "" if finding is None else effect_in_words(finding)
             return effect or tr("unknown")
 
         return re.sub(r"\{([^}]*)\}", number, tr(self.template))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +31,6 @@ from attnkit.evidence.verdict import (
     judge,
     judge_statement,
     judge_together,
-    loser,
     with_rivals,
 )
 from attnkit.foundation.display import Plotted
@@ -153,9 +152,7 @@ class Evidence(Plotted):
     @cached_property
     def own_findings(self) -> dict[Statement, Finding]:
         """Statement → finding, of the measured statements of the claim itself."""
-        own = self.claim.statements
-        found = zip(self.statements, self.findings, strict=True)
-        return {statement: finding for statement, finding in found if statement in own}
+        return {f.statement: f for f in self.findings if f.statement in self.claim.statements}
 
     @property
     def is_partial(self) -> bool:
@@ -165,13 +162,11 @@ class Evidence(Plotted):
     def _finding(self, statement: Statement) -> Finding:
         """Return the finding on a statement, with every recipe of the arm that is worse."""
         finding = self._judged(statement)
-        name = None if statement.measured.compares_means else loser(statement, finding)
-        side = "left" if statement.left == name else "right"
-        others = [
-            self._judged(replace(statement, **{side: rival}))
-            for rival in rivals_of(name or "", self.tuned)
-            if rival in self.scores
-        ]
+        if statement.measured.compares_means or finding.loser is None:
+            return finding
+        side = "left" if statement.left == finding.loser else "right"
+        rivals = (rival for rival in rivals_of(finding.loser, self.tuned) if rival in self.scores)
+        others = [self._judged(replace(statement, **{side: rival})) for rival in rivals]
         return with_rivals(finding, others)
 
     def _judged(self, statement: Statement) -> Finding:
@@ -179,16 +174,13 @@ class Evidence(Plotted):
         return judge_statement(statement, differences(statement, scores))
 
     @property
-    def _losses(self) -> list[tuple[Statement, str]]:
-        """Statements of the claim and the arms that lose in them."""
-        found = ((s, loser(s, finding)) for s, finding in self.own_findings.items())
-        return [(statement, name) for statement, name in found if name is not None]
-
-    @property
-    def losers(self) -> tuple[str, ...]:
-        """Names of the arms that have lost a comparison in which seeds are counted."""
-        names = (name for one, name in self._losses if not one.measured.compares_means)
-        return tuple(dict.fromkeys(names))
+    def losers(self) -> dict[str, list[Statement]]:
+        """Names of the arms that have lost, and the statements of the claim in which they have."""
+        found: dict[str, list[Statement]] = {}
+        for statement, finding in self.own_findings.items():
+            if finding.loser is not None:
+                found.setdefault(finding.loser, []).append(statement)
+        return found
 
     @property
     def lost(self) -> tuple[tuple[str, Arm], ...]:
@@ -196,9 +188,12 @@ class Evidence(Plotted):
 
         An arm that is called unable is not followed: other arms confirm that.
         """
-        names = (n for one, n in self._losses if one.measure == "accuracy" and not one.unable)
-        followed = ((name, self.claim.follow_up(name)) for name in dict.fromkeys(names))
-        return tuple((name, arm) for name, arm in followed if arm is not None)
+        return tuple(
+            (name, arm)
+            for name, statements in self.losers.items()
+            if any(one.measure == "accuracy" and not one.unable for one in statements)
+            and (arm := self.claim.follow_up(name)) is not None
+        )
 
     @property
     def judgement(self) -> Judgement:
@@ -321,11 +316,12 @@ class Records(dict[str, Evidence]):
 def _summary(record: Evidence, verdict: Verdict) -> dict[str, Any]:
     """Return what a record says about its claim, with its verdict read with all others."""
     claim, main = record.claim, record.findings[0]
-    statements = [
-        {"text": one.text, "measure": one.measure, "at": one.at}
-        | {"verdict": finding.verdict, **asdict(finding)}
-        for one, finding in zip(record.statements, record.findings, strict=True)
-    ]
+    statements = []
+    for finding in record.findings:
+        numbers = dict(vars(finding))
+        one = numbers.pop("statement")
+        told = {"text": one.text, "measure": one.measure, "at": one.at, "verdict": finding.verdict}
+        statements.append(told | numbers)
     summary = {
         "id": claim.id,
         "title": claim.title,

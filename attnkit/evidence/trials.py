@@ -187,8 +187,8 @@ class QuickForm:
             return QuickForm(claim.judged_arms, _within(claim.n_seeds // 2), {})
         choices = [claim.compared_arms]
         if record.judgement.verdict is Verdict.FAILED:
-            findings = record.own_findings.items()
-            failed = [s for s, finding in findings if finding.verdict is Verdict.FAILED]
+            found = record.own_findings.items()
+            failed = [one for one, finding in found if finding.verdict is Verdict.FAILED]
             choices = [claim.arms_of([statement]) for statement in failed] or choices
         arms = min(choices, key=_work_of_seed)
         tuned = {arm.name: record.tuned[arm.name] for arm in arms if arm.name in record.tuned}

@@ -119,6 +119,7 @@ class Finding:
     """Result of the test of one statement.
 
     Attributes:
+        statement: The statement.
         n_pairs: Number of seeds that both arms have.
         n_worse: Pairs whose difference a statement of "worse" (or "better") asserts, or one of "no
             worse" excludes; for a region with two limits, pairs outside it.
@@ -135,6 +136,7 @@ class Finding:
         p_not: Two-sided p-value for "did not hold"; 1 if the seeds do not show it.
     """
 
+    statement: Statement
     n_pairs: int
     n_worse: int
     n_better: int
@@ -164,6 +166,14 @@ class Finding:
         if self.p_held <= 1 - LEVEL:
             return Verdict.HELD
         return Verdict.FAILED if self.p_not <= 1 - LEVEL else Verdict.UNDECIDED
+
+    @property
+    def loser(self) -> str | None:
+        """Name of the arm that is worse than the other one; None if neither is shown."""
+        shown = Verdict.HELD if self.statement.asserts_difference else Verdict.FAILED
+        if self.verdict is not shown:
+            return None
+        return self.statement.right if self.statement.counts_better else self.statement.left
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,7 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
         if not statement.asserts_difference:
             p_held, p_not = p_not, p_held
     return Finding(
+        statement,
         n,
         worse,
         better,
@@ -290,14 +301,6 @@ def with_rivals(finding: Finding, others: Sequence[Finding]) -> Finding:
     if finding.verdict is Verdict.HELD:
         return replace(finding, p_held=max(one.p_held for one in every))
     return replace(finding, p_not=max(one.p_not for one in every))
-
-
-def loser(statement: Statement, finding: Finding) -> str | None:
-    """Return the name of the arm that is worse than the other one, or None if neither is shown."""
-    shown = Verdict.HELD if statement.asserts_difference else Verdict.FAILED
-    if finding.verdict is not shown:
-        return None
-    return statement.right if statement.counts_better else statement.left
 
 
 def judge(findings: Sequence[Finding], *, all_tested: bool = True) -> Judgement:

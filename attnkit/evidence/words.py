@@ -17,7 +17,7 @@ from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, rivals_of
 from attnkit.evidence.tuning import Tried
-from attnkit.evidence.verdict import MOST_WORSE, Finding, loser
+from attnkit.evidence.verdict import MOST_WORSE, Finding
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.words import capitalised, listed
@@ -88,16 +88,17 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     return f"{'; '.join(parts)}."
 
 
-def tested_in_words(statement: Statement, finding: Finding) -> str:
+def tested_in_words(finding: Finding) -> str:
     """Return a statement in words that its finding allows, without a full stop.
 
     A variant that falls behind with no more than half of the seeds is not called worse; it falls
     behind more often. Of one that is called no worse the share of the seeds is told for which that
     is shown.
     """
-    if not statement.asserts_difference:
-        return _limited(tr(statement.text), finding)
-    return tr(statement.more_often if finding.is_frequency else statement.text)
+    statement = finding.statement
+    if statement.asserts_difference:
+        return tr(statement.more_often if finding.is_frequency else statement.text)
+    return _limited(tr(statement.text), finding)
 
 
 def _limited(sentence: str, finding: Finding) -> str:
@@ -108,9 +109,9 @@ def _limited(sentence: str, finding: Finding) -> str:
     return tr("{sentence}, with at least {share} of all seeds", sentence=sentence, share=share)
 
 
-def found_in_words(statement: Statement, finding: Finding) -> str:
+def found_in_words(finding: Finding) -> str:
     """Return the finding on a statement, without a full stop."""
-    tested = capitalised(tested_in_words(statement, finding))
+    tested, statement = capitalised(tested_in_words(finding)), finding.statement
     if finding.verdict is Verdict.UNDECIDED:
         return tr("The seeds do not decide whether this is true: “{statement}”", statement=tested)
     if finding.verdict is Verdict.HELD:
@@ -120,18 +121,17 @@ def found_in_words(statement: Statement, finding: Finding) -> str:
     return capitalised(tr(statement.more_often if finding.is_frequency else statement.opposite))
 
 
-def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
-    """Return the first statement that has the verdict on its claim; the first if none has.
+def main_finding(evidence: Evidence, verdict: Verdict) -> Finding:
+    """Return the finding on the first statement that has the verdict on its claim, or the first.
 
     If only the other claims, read together with this one, leave it undecided, that is the statement
     which is the least certain.
     """
-    pairs = list(zip(evidence.statements, evidence.findings, strict=True))
     alone = evidence.judgement.verdict
     if verdict is Verdict.UNDECIDED and alone is Verdict.HELD:
-        return max(pairs, key=lambda pair: pair[1].p_held)
-    found = [pair for one in (verdict, alone) for pair in pairs if pair[1].verdict is one]
-    return (found or pairs)[0]
+        return max(evidence.findings, key=lambda finding: finding.p_held)
+    found = [f for one in (verdict, alone) for f in evidence.findings if f.verdict is one]
+    return (found or evidence.findings)[0]
 
 
 def _share(n: int, of: int) -> str:
@@ -144,14 +144,14 @@ def statements_table(evidence: Evidence) -> Table:
     Beside the pairs stands with how many more recipes the verdict stands.
     """
     rows = []
-    for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
+    for finding in evidence.findings:
         solved, seeds = [], []
         if finding.method == "pairs":
-            for name in statement.arms:
-                n_solved = _share(*evidence.n_solved(name, statement.at))
+            for name in finding.statement.arms:
+                n_solved = _share(*evidence.n_solved(name, finding.statement.at))
                 solved.append(f"{arm_title(name)}: {n_solved}")
-            seeds.append(pairs_in_words(statement, finding))
-            rivals = rivals_of(loser(statement, finding) or "", evidence.tuned)
+            seeds.append(pairs_in_words(finding))
+            rivals = rivals_of(finding.loser or "", evidence.tuned)
             if n_more := sum(name in evidence.scores for name in rivals):
                 seeds.append(
                     tr_n(
@@ -160,7 +160,7 @@ def statements_table(evidence: Evidence) -> Table:
                         n_more,
                     )
                 )
-        tested, effect = tested_in_words(statement, finding), effect_in_words(statement, finding)
+        tested, effect = tested_in_words(finding), effect_in_words(finding)
         verdict = f"{finding.verdict.mark} {tr(finding.verdict)}"
         rows.append((tested, "; ".join(solved), "; ".join(seeds), effect, verdict))
     head = (
@@ -214,11 +214,11 @@ def _tried_in_words(tried: Tried, by: str) -> str:
     return share if tried.n_solved else f"{share} ({mean})"
 
 
-def finding_in_words(statement: Statement, finding: Finding) -> str:
+def finding_in_words(finding: Finding) -> str:
     """Return the finding on a statement in a few words."""
-    effect, lost = effect_in_words(statement, finding), finding.n_lost
+    effect, lost = effect_in_words(finding), finding.n_lost
     if finding.method == "pairs":
-        return "; ".join(filter(None, [pairs_in_words(statement, finding), effect]))
+        return "; ".join(filter(None, [pairs_in_words(finding), effect]))
     diverged = tr("diverged with {n} of {all} seeds", n=lost, all=finding.n_pairs) if lost else ""
     return ", ".join(filter(None, (effect, diverged)))
 
@@ -233,13 +233,13 @@ _WORSE_FIRST = mark(
 )
 
 
-def pairs_in_words(statement: Statement, finding: Finding) -> str:
+def pairs_in_words(finding: Finding) -> str:
     """Return the numbers of seeds with which the left arm is worse, better and alike.
 
     The first number has the exact interval of its share.
     """
     pairs = tr(
-        _BETTER_FIRST if statement.counts_better else _WORSE_FIRST,
+        _BETTER_FIRST if finding.statement.counts_better else _WORSE_FIRST,
         n=finding.n_worse,
         all=finding.n_pairs,
         low=percent(finding.share_low),
@@ -268,12 +268,12 @@ _EFFECTS = {
 """Effects by the method of the test, and by whether there is a right arm."""
 
 
-def effect_in_words(statement: Statement, finding: Finding) -> str:
+def effect_in_words(finding: Finding) -> str:
     """Return the median or mean difference with its interval; empty if it is NaN.
 
     Of steps it is a ratio.
     """
-    values = (finding.effect, finding.effect_low, finding.effect_high)
+    values, statement = (finding.effect, finding.effect_low, finding.effect_high), finding.statement
     if statement.measured.unit == "doublings":
         template = mark("median ratio {effect}")
         effect, low, high = ("" if np.isnan(one) else f"{2**one:.2g}" for one in values)
@@ -301,13 +301,14 @@ def _difference(value: float, statement: Statement) -> str:
     return "" if np.isnan(value) else fixed(scale * value, digits, "+")
 
 
-def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
+def values_in_words(evidence: Evidence, finding: Finding) -> str:
     """Return the values of the arms that a statement compares, and the number of seeds.
 
     They are means over seeds, and medians of steps; numbers of seeds that have solved the task, if
     some seeds of an arm have and others have not. Of four arms, both differences are given. If only
     some pairs differ, the text begins with their number.
     """
+    statement = finding.statement
     is_share = statement.measure == "accuracy"
     solved = [evidence.n_solved(name, statement.at) for name in statement.arms if is_share]
     if any(0 < n < of for n, of in solved):

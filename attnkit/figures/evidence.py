@@ -288,8 +288,8 @@ class _Difference:
         self.scale = scale_of(statement.measured)
         self.effect = Interval(*(self.scale * np.array(effect)))
         self.region = (self.scale * statement.low, self.scale * statement.high)
-        self.tested = tested_in_words(statement, found)
-        self.in_words = f"{tr(found.verdict)}: {finding_in_words(statement, found)}"
+        self.tested = tested_in_words(found)
+        self.in_words = f"{tr(found.verdict)}: {finding_in_words(found)}"
         bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.tested, _HEADING)]
         plain = map(escape, textwrap.wrap(self.in_words, _HEADING + 6))
         self.lines = [*bold, *plain]

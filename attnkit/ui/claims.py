@@ -364,8 +364,8 @@ def _beside_table(own: Evidence, shipped: ClaimInWords) -> str:
     verdicts = [f"{verdict.mark} {tr(verdict)}" for *_, verdict in columns]
     rows = [(tr("seeds"), *seeds), (tr("verdict"), *verdicts)]
     for statement, finding in own.own_findings.items():
-        cells = (finding_in_words(statement, r.own_findings[statement]) for _, r, _ in columns)
-        rows.append((tested_in_words(statement, finding), *cells))
+        cells = (finding_in_words(r.own_findings[statement]) for _, r, _ in columns)
+        rows.append((tested_in_words(finding), *cells))
     return markdown_table(Table(("", *(name for name, *_ in columns)), rows))
 
 

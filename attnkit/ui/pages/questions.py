@@ -327,8 +327,7 @@ def show_new_claim(words: ClaimInWords, heading: str, choice: QuestionChoice) ->
     claim, evidence = words.claim, words.evidence
     if evidence is None or words.main is None:
         return
-    statement, finding = words.main
-    difference = capitalised(effect_in_words(statement, finding))
+    statement, difference = words.main.statement, capitalised(effect_in_words(words.main))
     left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
     with left, st.container(gap="xxsmall"):
         with st.container(horizontal=True, vertical_alignment="center"):
