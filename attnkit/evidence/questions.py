@@ -276,8 +276,10 @@ def _questions_of(file: Path) -> dict[str, Question]:
             row[kind] = {key: one or told[key] for key, one in row[kind].items()}
     return {
         name: Question(
-            name,
-            *(Message(row.get(field, ""), {}) for field in ("title", "asked", "source")),
+            id=name,
+            title=Message(row["title"], {}),
+            asked=Message(row.get("asked", ""), {}),
+            source=Message(row.get("source", ""), {}),
             conclusion=_sentences(row["conclusion"]),
             reason=_sentences(row["reason"]),
             numbers=tuple(starmap(Numbers, row["numbers"].items())),

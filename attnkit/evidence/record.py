@@ -164,10 +164,14 @@ class Evidence(Plotted):
         finding = self._judged(statement)
         if statement.measured.compares_means or finding.loser is None:
             return finding
-        side = "left" if statement.left == finding.loser else "right"
         rivals = (rival for rival in rivals_of(finding.loser, self.tuned) if rival in self.scores)
-        others = [self._judged(replace(statement, **{side: rival})) for rival in rivals]
-        return with_rivals(finding, others)
+        others = [
+            replace(statement, left=rival)
+            if statement.left == finding.loser
+            else replace(statement, right=rival)
+            for rival in rivals
+        ]
+        return with_rivals(finding, list(map(self._judged, others)))
 
     def _judged(self, statement: Statement) -> Finding:
         scores = self.scores_at(statement.measure, statement.at)
