@@ -17,8 +17,7 @@ from babel.messages.pofile import read_po, write_po
 
 from attnkit.claims import Verdict
 from attnkit.claims.files import SENTENCES, TEXTS, paragraphs
-from attnkit.claims.names import label_of, part_of_name
-from attnkit.claims.statements import KINDS
+from attnkit.claims.statements import KINDS, label_of, part_of_name
 from attnkit.evidence.questions import QUESTIONS, WHY
 from attnkit.foundation.language import ENGLISH, LANGUAGES, Message
 

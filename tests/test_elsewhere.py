@@ -25,7 +25,7 @@ from attnkit.evidence.elsewhere import (
 from attnkit.evidence.record import load_shipped
 from attnkit.evidence.tuning import Recipe
 from attnkit.experiment import Experiment
-from attnkit.figures.elsewhere import describe_elsewhere, plot_elsewhere
+from attnkit.figures.evidence import describe_elsewhere, plot_elsewhere
 
 ARMS = (arm("Q=K", **TINY), arm("QKV", **TINY))
 OWN = {"mlp": 0, "width": 1, "layers": 1, "heads": 1, "entries": 1, "steps": 1}

@@ -14,8 +14,8 @@ from attnkit.claims.statements import worse
 from attnkit.evidence import record
 from attnkit.evidence.presentation import claims_in_words, score_in_words, total_in_words
 from attnkit.evidence.questions import QUESTIONS, WHY, Answer
-from attnkit.evidence.quick import NEW_SEED
 from attnkit.evidence.record import Records
+from attnkit.evidence.trials import NEW_SEED
 from attnkit.evidence.words import rises_in_words
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps.conclusion import conclusion

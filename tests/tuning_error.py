@@ -26,9 +26,12 @@ from attnkit.training import train
 ARMS = {"parameters": "K=V, 4 wide", "self_mask_needed": "Q=K"}  # some seeds learn, others do not
 FIRST, N_SEEDS, N_SIMULATIONS, N_COMPARED = 10_000, 80, 2000, 60
 
+Population = Mapping[tuple[str, int], Runs]
+"""(schedule, doublings of the task's learning rate) → the runs of many seeds."""
 
-def population_of(arm):
-    """Return (schedule, doublings of the learning rate) → runs."""
+
+def population_of(arm: Arm) -> Population:
+    """Train an arm with all recipes."""
     default = arm.experiment.training.learning_rate
     wanted = [
         Request(Point(schedule, d), Recipe(default * 2.0**d, schedule), 1, first, N_SEEDS // 2)
@@ -48,10 +51,6 @@ def population_of(arm):
     return {point: Runs(steps, *np.concatenate(runs, -1)) for point, runs in parts.items()}
 
 
-Population = Mapping[tuple[str, int], Runs]
-"""(schedule, doublings of the task's learning rate) → the runs of many seeds."""
-
-
 class Errors(NamedTuple):
     """Shares of simulations in which arms of equal chances differ, read alone and together."""
 
@@ -68,25 +67,21 @@ def simulate(
 ) -> Errors:
     """Simulate comparisons of two arms with equal chances, and return how often they differ."""
     draws = np.random.default_rng(seed)
-    p_values = np.array([_p_of(population, arm, n_seeds, draws) for _ in range(n)])
+    p_values = []
+    for _ in range(n):
+        one, other = (_compared(population, arm, n_seeds, draws) for _ in range(2))
+        p_values.append(min(_p_worse(one, other), _p_worse(other, one)))
     alone, together = (
-        float((p_values <= level).mean()) for level in (1 - LEVEL, (1 - LEVEL) / n_claims)
+        float((np.array(p_values) <= level).mean()) for level in (1 - LEVEL, (1 - LEVEL) / n_claims)
     )
     learns = max(float((runs.accuracy[-1] >= SOLVED).mean()) for runs in population.values())
     name = f"{arm.name}, {arm.experiment.task.name}"
     return Errors(name, learns, n_seeds, n, alone, together)
 
 
-def _p_of(population: Population, arm: Arm, n_seeds: int, draws: np.random.Generator) -> float:
-    """Return the p-value of a difference between two arms that are the same."""
-    one, other = (_compared(population, arm, n_seeds, draws) for _ in range(2))
-    return min(_p_worse(one, other), _p_worse(other, one))
-
-
 def _p_worse(loser: Sequence[Scores], winner: Sequence[Scores]) -> float:
     """Return the p-value of a worse arm, with each of its recipes against the winner's best."""
-    statement = worse("loser", "winner")
-    best, *others = (judge_statement(statement, scores - winner[0]) for scores in loser)
+    best, *others = (judge_statement(worse("one", "other"), one - winner[0]) for one in loser)
     return with_rivals(best, others).p_held if best.verdict is Verdict.HELD else best.p_held
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain, combinations
 from typing import Any, Literal, get_args
 
-from attnkit.claims.names import named
-from attnkit.claims.statements import Statement, confirming
+from attnkit.claims.statements import Statement, confirming, named
 from attnkit.experiment import Experiment
 from attnkit.foundation.display import Plotted
 from attnkit.foundation.language import mark, tr
@@ -43,13 +43,7 @@ Seen = Literal["nothing", "a prototype", "an earlier run"]
 a first pass of the claim itself, on other seeds.
 """
 
-N_EVALUATIONS = 20
-"""Number of evaluations within the base steps of an arm, unless the arm sets another."""
-
-N_EVALUATIONS_LONG = 5
-"""Number of evaluations within the base steps of an arm that is trained for longer than these."""
-
-N_EVAL = 256
+_N_EVAL = 256
 """Held-out examples per evaluation, unless the arm sets another number or its task has a corpus."""
 
 LONGEST = 16
@@ -124,16 +118,14 @@ class Arm:
     def trained_for(self, times: int, schedule: Schedule | None = None) -> Experiment:
         """Return the experiment of this arm, trained for a multiple of its base steps.
 
-        Args:
-            times: The multiple.
-            schedule: Schedule of the learning rate; None for that of the settings.
+        Without a schedule, that of the settings is used.
         """
         base = Experiment(**{**self.settings, "n_seeds": 1})
         steps = base.training.steps
-        n_evaluations = N_EVALUATIONS if times == 1 else N_EVALUATIONS_LONG
+        n_evaluations = 20 if times == 1 else 5  # within the base steps
         defaults: dict[str, Any] = {"evaluate_every": max(1, steps // n_evaluations)}
         if not base.task.corpus:
-            defaults["n_eval"] = N_EVAL
+            defaults["n_eval"] = _N_EVAL
         settings = {**defaults, **self.settings, "steps": times * steps}
         if schedule == "cosine":
             clip = base.training.clip or _CLIP
@@ -156,26 +148,14 @@ class Arm:
         )
 
 
-def arm(
-    variant: str,
-    name: str = "",
-    *,
-    up_to: int = 1,
-    tuned_at: int = 0,
-    schedules: tuple[Schedule, ...] = SCHEDULES,
-    recipe_of: str = "",
-    most_seeds: int | None = None,
-    **settings: Any,
-) -> Arm:
+def arm(variant: str, name: str = "", **given: Any) -> Arm:
     """Return an arm, named after its variant unless `name` is set.
 
     Args:
-        variant: See `Arm`, as for `up_to`, `tuned_at`, `schedules`, `recipe_of`, `most_seeds`.
-        name: See `Arm`.
-        **settings: Name of the task and settings of the experiment.
+        **given: Further fields of `Arm`, the name of the task, and settings of the experiment.
     """
-    name = name or variant
-    return Arm(name, variant, settings, up_to, tuned_at, schedules, recipe_of, most_seeds)
+    own = {field.name: given.pop(field.name) for field in fields(Arm) if field.name in given}
+    return Arm(name=name or variant, variant=variant, settings=given, **own)
 
 
 def arm_title(name: str) -> str:
@@ -245,13 +225,12 @@ class Claim(Plotted):
         if self.expected not in list(Verdict):
             raise ValueError(f"expected: got {self.expected!r}, allowed {', '.join(Verdict)}")
         object.__setattr__(self, "expected", Verdict(self.expected))
-        for index, arm in enumerate(self.arms):
-            for other in self.arms[:index]:
-                if arm.name == other.name:
-                    raise ValueError(f"arms: got {arm.name!r} twice, allowed each name once")
-                if replace(arm, name=other.name) == other:
-                    allowed = f"an arm that differs from {other.name}"
-                    raise ValueError(f"arms: got {arm.name!r}, allowed {allowed}")
+        for one, other in combinations(self.arms, 2):
+            if one.name == other.name:
+                raise ValueError(f"arms: got {one.name!r} twice, allowed each name once")
+            if replace(other, name=one.name) == one:
+                allowed = f"an arm that differs from {one.name}"
+                raise ValueError(f"arms: got {other.name!r}, allowed {allowed}")
         tuned = [arm.name for arm in self.arms if not arm.recipe_of]
         for arm in self.arms:
             if arm.recipe_of and arm.recipe_of not in tuned:
@@ -259,7 +238,7 @@ class Claim(Plotted):
         if not self.statements:
             raise ValueError("statements: got none, allowed one or more")
         names = [arm.name for arm in self.arms]
-        for name in (name for statement in self.statements for name in statement.arms):
+        for name in chain(*(statement.arms for statement in self.statements)):
             if name not in names:
                 raise ValueError(f"statements: got the arm {name!r}, allowed {', '.join(names)}")
 
@@ -276,12 +255,10 @@ class Claim(Plotted):
     @property
     def trained_arms(self) -> tuple[Arm, ...]:
         """All arms, those that play no part in the verdict with at most `SHOWN_SEEDS` seeds."""
-        judged = self.judged_arms
-        few = self.n_seeds > SHOWN_SEEDS
-        return tuple(
-            replace(arm, most_seeds=SHOWN_SEEDS) if few and arm not in judged else arm
-            for arm in self.arms
-        )
+        if self.n_seeds <= SHOWN_SEEDS:
+            return self.arms
+        judged, most = self.judged_arms, SHOWN_SEEDS
+        return tuple(a if a in judged else replace(a, most_seeds=most) for a in self.arms)
 
     @property
     def judged_arms(self) -> tuple[Arm, ...]:
@@ -289,8 +266,7 @@ class Claim(Plotted):
 
         All other arms are shown beside them and play no part in the verdict.
         """
-        names = {arm.name for arm in self.compared_arms}
-        names |= {arm.recipe_of for arm in self.compared_arms}
+        names = {name for arm in self.compared_arms for name in (arm.name, arm.recipe_of)}
         return tuple(arm for arm in self.arms if arm.name in names)
 
     @cached_property
@@ -322,7 +298,7 @@ class Claim(Plotted):
     @property
     def hash(self) -> str:
         """Sixteen hexadecimal digits that identify arms and statements, whatever their wording."""
-        further_arms, further_statements = self.confirmation
+        further_arms, further = self.confirmation
         trained = ("name", "up_to", "tuned_at", "schedules", "recipe_of", "most_seeds")
         compared = ("left", "right", "second_left", "second_right", "measure", "at")
         data = {
@@ -332,7 +308,7 @@ class Claim(Plotted):
             ],
             "statements": [
                 [getattr(s, name) for name in compared] + [str(s.low), str(s.high)]
-                for s in (*self.statements, *further_statements)
+                for s in (*self.statements, *further)
             ],
             "n_seeds": self.n_seeds,
         }

@@ -7,7 +7,6 @@ texts that are translated one by one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
@@ -17,9 +16,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 
-from attnkit.claims.base import FAMILIES, Claim, Seen, arm
-from attnkit.claims.names import joined
-from attnkit.claims.statements import KINDS, Statement, compared
+from attnkit.claims.base import FAMILIES, Arm, Claim, Seen, arm
+from attnkit.claims.statements import KINDS, Statement, compared, joined
 from attnkit.foundation.documents import parse_toml, read_file
 from attnkit.foundation.language import Message
 from attnkit.foundation.settings import allowed_names, shown
@@ -40,7 +38,6 @@ def read_claim(path: str | Path, *, check_arms: bool = True) -> Claim:
     """Read a claim of a file in TOML; its id is the name of the file.
 
     Args:
-        path: The file.
         check_arms: Whether to check the settings of the arms, which takes some milliseconds each.
 
     Raises:
@@ -51,7 +48,7 @@ def read_claim(path: str | Path, *, check_arms: bool = True) -> Claim:
     try:
         values = parse_toml(read_file(path, MOST_BYTES))
         common = _table("common", values.pop("common", {}))
-        arms = [_checked(at, arm, common | row) for at, row in _rows(values, "arms")]
+        arms = [_arm(at, common | row) for at, row in _rows(values, "arms")]
         values["statements"] = [_statement(at, row) for at, row in _rows(values, "statements")]
         claim = _checked("", Claim, values | {"id": path.stem, "arms": arms})
         for name, allowed in (("family", FAMILIES), ("seen", get_args(Seen))):
@@ -73,14 +70,14 @@ def paragraphs(text: str) -> list[str]:
 def _table(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{name}: got {shown(value, quoted=True)}, allowed a table")
-    return value
+    return dict(value)
 
 
 def _rows(values: dict[str, Any], name: str) -> Iterable[tuple[str, dict[str, Any]]]:
     rows = values.get(name)
     if not isinstance(rows, list):
         raise ValueError(f"{name}: got {shown(rows, quoted=True)}, allowed a list of tables")
-    return [(f"{name} {n}: ", dict(_table(f"{name} {n}", row))) for n, row in enumerate(rows, 1)]
+    return [(f"{name} {n}: ", _table(f"{name} {n}", row)) for n, row in enumerate(rows, 1)]
 
 
 def _statement(at: str, row: dict[str, Any]) -> Statement:
@@ -94,38 +91,26 @@ def _statement(at: str, row: dict[str, Any]) -> Statement:
         raise ValueError(f"{at}{kinds[0]}: got {got}, allowed a list of up to four names of arms")
     given = dict(zip(("left", "right", "second_left", "second_right"), names, strict=False))
     if kinds[0] == "difference":
-        statement = _checked(at, _difference, given | row)
-    else:
-        statement = _checked(at, compared, {"kind": kinds[0]} | given | row)
-    return _marked(statement, SENTENCES)
+        return _marked(_checked(at, Statement, given | row), SENTENCES)
+    return _marked(_checked(at, compared, {"kind": kinds[0]} | given | row), SENTENCES)
 
 
-def _difference(
-    left: str,
-    right: str | None = None,
-    second_left: str | None = None,
-    second_right: str | None = None,
-    *,
-    text: str,
-    opposite: str,
-    measure: str = "accuracy",
-    low: float = -math.inf,
-    high: float = math.inf,
-    at: int = 1,
-) -> Statement:
-    names = (left, right, measure, low, high, second_left, second_right, at)
-    return Statement(text, opposite, *names)
+def _arm(at: str, row: dict[str, Any]) -> Arm:
+    """Return an arm; what is no field of it is a setting of its experiment."""
+    if "variant" not in row:
+        raise ValueError(f"{at}the field 'variant' is missing")
+    return _checked(at, Arm, vars(arm(**row)))
 
 
 def _checked(at: str, build: Callable[..., T], given: dict[str, Any]) -> T:
     """Return what `build` makes of the fields of a table; `at` names the table in messages."""
-    validate, allowed = _validator(build)
-    if unknown := [name for name in given if name not in allowed and build is not arm]:
+    allowed = list(signature(build).parameters)
+    if unknown := [name for name in given if name not in allowed]:
         raise ValueError(
             f"{at}got the field {unknown[0]!r}, allowed {allowed_names(allowed, unknown[0])}"
         )
     try:
-        built: T = validate(given)
+        built: T = _validator(build)(given)
     except ValidationError as error:
         problem = error.errors()[0]
         if problem["type"] == "value_error":  # what the class itself has checked
@@ -140,22 +125,19 @@ def _checked(at: str, build: Callable[..., T], given: dict[str, Any]) -> T:
 
 
 @cache
-def _validator(build: Callable[..., T]) -> tuple[Callable[[dict[str, Any]], T], list[str]]:
-    """Return a function that checks types and calls `build`, and the names of all fields."""
+def _validator(build: Callable[..., T]) -> Callable[[dict[str, Any]], T]:
+    """Return a function that checks the types of arguments and calls `build`."""
     if isinstance(build, type):
-        return TypeAdapter(build).validate_python, list(signature(build).parameters)
+        return TypeAdapter(build).validate_python
     checked = validate_call(build)
-    return lambda given: checked(**given), list(signature(build).parameters)
+    return lambda given: checked(**given)
 
 
 def _marked(described: T, names: Iterable[str]) -> T:
     """Return a claim or a statement whose texts `tr` translates where they are shown."""
-    texts = {name: getattr(described, name) for name in names}
-    return replace(
-        described,  # type: ignore[type-var]
-        **{
-            name: joined(*(Message(one, {}) for one in paragraphs(text)))
-            for name, text in texts.items()
-            if text and not isinstance(text, Message)
-        },
-    )
+    texts = {
+        name: joined(*(Message(one, {}) for one in paragraphs(text)))
+        for name in names
+        if (text := getattr(described, name)) and not isinstance(text, Message)
+    }
+    return replace(described, **texts)  # type: ignore[type-var]

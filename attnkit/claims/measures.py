@@ -25,6 +25,9 @@ SOLVED = 0.95
 PerRun = Float64[np.ndarray, " r"]
 
 
+Read = Callable[[Snapshot, int], PerRun]
+
+
 @dataclass(frozen=True)
 class Measure:
     """Definition of a number per run, such as its accuracy or its loss.
@@ -32,51 +35,40 @@ class Measure:
     Attributes:
         name: Name in records.
         title: Name on screen.
+        read: Function of a snapshot and a step that returns the numbers of all runs, (r,), in the
+            order of `Experiment.runs`; NaN where a run has none.
         better: 1 if higher is better, −1 if lower is better, 0 if neither.
         unit: Unit of a difference on screen; "points" are percentage points of a share.
         compares_means: Whether the means over seeds are compared, instead of pairs of seeds.
-        read: Function of a snapshot and a step that returns the numbers of all runs, (r,), in the
-            order of `Experiment.runs`; NaN where a run has none.
     """
 
     name: str
     title: str
-    better: int
-    unit: str
-    compares_means: bool
-    read: Callable[[Snapshot, int], PerRun]
-
-
-def _at(metric: str) -> Callable[[Snapshot, int], PerRun]:
-    """Return a function that reads a metric at the last evaluation up to a step."""
-
-    def read(snapshot: Snapshot, step: int) -> PerRun:
-        values: PerRun = _until(snapshot, metric, step)[-1]
-        return values
-
-    return read
-
-
-def _all_along(metric: str) -> Callable[[Snapshot, int], PerRun]:
-    """Return a function that averages a metric over all evaluations up to a step."""
-
-    def read(snapshot: Snapshot, step: int) -> PerRun:
-        mean: PerRun = _until(snapshot, metric, step).mean(0)  # NaN if the run diverged
-        return mean
-
-    return read
-
-
-def _at_longest(snapshot: Snapshot, step: int) -> PerRun:
-    """Return the accuracy on the longer examples; without a longer test, on the held-out ones."""
-    has_longer_test = snapshot.experiment.training.longer_test > 1
-    return _at("longer_accuracy" if has_longer_test else "accuracy")(snapshot, step)
+    read: Read
+    better: int = 1
+    unit: str = "points"
+    compares_means: bool = False
 
 
 def _until(snapshot: Snapshot, metric: str, step: int) -> np.ndarray:
     """Return the history of a metric up to a step, (e, r)."""
     end = int(np.searchsorted(snapshot.eval_steps, step, "right"))
     return snapshot.curve(metric)[: max(1, end)].astype(np.float64)
+
+
+def _at(metric: str) -> Read:
+    return lambda snapshot, step: _until(snapshot, metric, step)[-1]
+
+
+def _all_along(metric: str) -> Read:
+    """Return a function that averages a metric over evaluations; NaN if the run diverged."""
+    return lambda snapshot, step: _until(snapshot, metric, step).mean(0)
+
+
+def _at_longest(snapshot: Snapshot, step: int) -> PerRun:
+    """Return the accuracy on the longer examples; without a longer test, on the held-out ones."""
+    has_longer_test = snapshot.experiment.training.longer_test > 1
+    return _at("longer_accuracy" if has_longer_test else "accuracy")(snapshot, step)
 
 
 def _at_tie(snapshot: Snapshot, step: int) -> PerRun:
@@ -101,37 +93,25 @@ def _doublings(snapshot: Snapshot, step: int) -> PerRun:
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
-        Measure("accuracy", mark("accuracy"), 1, "points", False, _at("accuracy")),
-        Measure("mean_accuracy", mark("mean accuracy"), 1, "points", True, _at("accuracy")),
+        Measure("accuracy", mark("accuracy"), _at("accuracy")),
+        Measure("mean_accuracy", mark("mean accuracy"), _at("accuracy"), compares_means=True),
         Measure(
-            "accuracy_all_along",
-            mark("mean accuracy during training"),
-            1,
-            "points",
-            False,
-            _all_along("accuracy"),
+            "accuracy_all_along", mark("mean accuracy during training"), _all_along("accuracy")
         ),
-        Measure(
-            "longest_accuracy",
-            mark("accuracy on the longest examples"),
-            1,
-            "points",
-            False,
-            _at_longest,
-        ),
-        Measure("accuracy_at_tie", mark("accuracy when it is tied"), 1, "points", False, _at_tie),
-        Measure("steps_to_solve", mark("steps to solve"), -1, "doublings", False, _doublings),
-        Measure("loss", mark("loss"), -1, "nats", True, _at("loss")),
+        Measure("longest_accuracy", mark("accuracy on the longest examples"), _at_longest),
+        Measure("accuracy_at_tie", mark("accuracy when it is tied"), _at_tie),
+        Measure("steps_to_solve", mark("steps to solve"), _doublings, -1, "doublings"),
+        Measure("loss", mark("loss"), _at("loss"), -1, "nats", True),
         Measure(
             "loss_all_along",
             mark("mean loss during training"),
+            _all_along("loss"),
             -1,
             "nats",
             True,
-            _all_along("loss"),
         ),
         *(
-            Measure(name, SHOWN[name].title, better, "", compares_means, _at(name))
+            Measure(name, SHOWN[name].title, _at(name), better, "", compares_means)
             for name, better, compares_means in (
                 ("asymmetry", 0, True),
                 ("weight_symmetry", 0, True),
@@ -148,15 +128,12 @@ def multiples(up_to: int) -> tuple[int, ...]:
     return tuple(2**power for power in range(up_to.bit_length()))
 
 
-def measured(snapshot: Snapshot, up_to: int = 1) -> dict[str, Float64[np.ndarray, "k r"]]:
-    """Read all measures at 1, 2, 4, ... times the base steps, (k, r) by name of the measure.
-
-    Args:
-        snapshot: Last snapshot of the experiment.
-        up_to: Multiple of the base steps for which the experiment is trained, a power of two.
-    """
+def measured(snapshot: Snapshot, up_to: int = 1) -> list[dict[str, Float64[np.ndarray, "k s"]]]:
+    """Read all measures at 1, 2, 4, ... times the base steps: measure → (k, s) per variant."""
     base = snapshot.experiment.training.steps // up_to
-    return {
-        name: np.stack([measure.read(snapshot, times * base) for times in multiples(up_to)])
-        for name, measure in MEASURES.items()
-    }
+    variants: list[dict[str, np.ndarray]] = [{} for _ in snapshot.experiment.sharing]
+    for name, measure in MEASURES.items():
+        values = np.stack([measure.read(snapshot, times * base) for times in multiples(up_to)])
+        for own, part in zip(variants, np.split(values, len(variants), -1), strict=True):
+            own[name] = part
+    return variants

@@ -1,14 +1,18 @@
-"""Statements about two arms of a claim: their difference and the region in which it must lie."""
+"""Statements about two arms of a claim: their difference and the region in which it must lie.
+
+Names of arms are in English in records and statements; `named` and `label_of` translate them. A
+name has parts between commas. A part is the name of a variant, which stays as it is, or words.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal, get_args
 
 from attnkit.claims.measures import MEASURES, Measure
-from attnkit.claims.names import label_of, named
 from attnkit.foundation.language import Message, mark
 
 RELEVANT_DIFFERENCE = 0.05
@@ -75,6 +79,58 @@ _AFTER = {
 }
 """Statements that confirm an inability, and what is found if they do not hold, by schedule."""
 
+_WITH_NUMBERS = (
+    mark("{steps:,} steps"),
+    mark("{n} entries"),
+    mark("{n} pairs"),
+    mark("1 head of {width}"),
+    mark("{n} heads"),
+    mark("{n} heads of {width}"),
+    mark("{n} layers"),
+    mark("{width} wide"),
+    mark("MLP {width}"),
+    mark("rank {rank} in a head of {width}"),
+    mark("skew part of rank {rank}"),
+    mark("skew part of {rank} in a head of {width}"),
+)
+"""Parts of names with numbers in them."""
+
+# What `Arm.longer` adds to a name.
+mark("constant rate")
+mark("cosine rate")
+
+_PATTERNS = {
+    words: re.compile(re.sub(r"\\{(\w+):?,?\\}", r"(?P<\1>\\d[\\d,]*)", re.escape(words)))
+    for words in _WITH_NUMBERS
+}
+"""Pattern of each of these parts, with a group for each number."""
+
+
+def joined(*texts: str, between: str = " ") -> str:
+    """Return texts one after the other, as one text that `tr` translates."""
+    values = {f"text_{index}": text for index, text in enumerate(texts)}
+    return Message(between.join(f"{{{key}}}" for key in values), values)
+
+
+@cache
+def named(name: str) -> str:
+    """Return the name of an arm as a text that `tr` translates."""
+    return joined(*map(part_of_name, name.split(", ")), between=", ")
+
+
+def label_of(condition: str) -> str:
+    """Return a condition, as in the name of an arm, as a label before a sentence."""
+    return named(f"{condition[0].upper()}{condition[1:]}")
+
+
+def part_of_name(part: str) -> str:
+    """Return a part of a name as a text that `tr` translates; variants stay as they are."""
+    for words, pattern in _PATTERNS.items():
+        if found := pattern.fullmatch(part):
+            numbers = {key: int(text.replace(",", "")) for key, text in found.groupdict().items()}
+            return Message(words, numbers)
+    return Message(part, {}) if re.search("[a-z]{2}", part) else part
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -115,7 +171,7 @@ class Statement:
     more_often: str = ""
 
     def __post_init__(self) -> None:
-        """Check the measure, and say what is found more often.
+        """Say what is found more often.
 
         Raises:
             ValueError: If there is no such measure, or if it counts pairs of seeds and the
@@ -190,16 +246,16 @@ def compared(
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
-    if measure not in directions:
-        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
+    directed = {name: entry for name, entry in MEASURES.items() if entry.better}
+    if measure not in directed:
+        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directed)}")
     word: Word = "better" if kind == "better" else "worse"
     is_beyond = kind != "no_worse"
     held, failed = (
-        _sentence(MEASURES[measure], left, right, by, word, beyond)
+        _sentence(directed[measure], left, right, by, word, beyond)
         for beyond in (is_beyond, not is_beyond)
     )
-    direction = directions[measure] if word == "better" else -directions[measure]
+    direction = directed[measure].better * (1 if word == "better" else -1)
     limit = direction * by
     low, high = (limit, math.inf) if is_beyond == (direction > 0) else (-math.inf, limit)
     return Statement(
@@ -220,15 +276,7 @@ worse, no_worse, better = (partial(compared, kind) for kind in KINDS)
 
 
 def confirming(statement: Statement, left: str, at: int, steps: int, schedule: str) -> Statement:
-    """Return the statement that confirms an inability after many steps.
-
-    Args:
-        statement: The statement that an arm cannot do something.
-        left: Name of the arm that is trained for longer.
-        at: Multiple of the base steps at which it is read.
-        steps: Number of these steps.
-        schedule: "constant" or "cosine": schedule of the learning rate.
-    """
+    """Return the statement that confirms an inability after many steps."""
     also, after = _AFTER[schedule]
     often = statement.more_often
     return replace(
@@ -265,16 +313,12 @@ def _sentence(
 
 
 def _more_often(statement: Statement) -> str:
-    """Return the sentence that pairs lie beyond the limit; empty if means are compared."""
-    measure = statement.measured
-    if measure.compares_means or statement.right is None:
-        return ""
     template = (
         mark("{left} gets ahead of {right} more often")
         if statement.counts_better
         else mark("{left} falls behind {right} more often")
     )
-    return _with_names(template, statement.left, statement.right, measure)
+    return _with_names(template, statement.left, str(statement.right), statement.measured)
 
 
 def _with_names(

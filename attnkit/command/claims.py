@@ -95,9 +95,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.evidence.presentation import readable, to_markdown
     from attnkit.evidence.questions import answers_in_markdown
-    from attnkit.evidence.quick import NEW_SEED
     from attnkit.evidence.record import SHIPPED, Records, load_shipped
-    from attnkit.evidence.trials import FIRST_SEED
+    from attnkit.evidence.trials import FIRST_SEED, NEW_SEED
 
     named = [_of_file(name) if name.endswith(".toml") else name for name in arguments.claims]
     for name in named:
@@ -109,30 +108,23 @@ def _run(arguments: argparse.Namespace) -> int:
         for name in ("quick", "list", "table", "first_seed", "minutes"):
             if getattr(arguments, name):
                 raise BadInput(f"--{name.replace('_', '-')}: allowed without --elsewhere")
-    usual_seed = NEW_SEED if arguments.quick else FIRST_SEED
-    first_seed = whole_number(
-        "--first-seed",
-        str(usual_seed) if arguments.first_seed is None else arguments.first_seed,
-        0,
-        LAST_FIRST_SEED,
-    )
+    first_seed = NEW_SEED if arguments.quick else FIRST_SEED
+    if arguments.first_seed is not None:
+        first_seed = whole_number("--first-seed", arguments.first_seed, 0, LAST_FIRST_SEED)
     minutes = _minutes(arguments)
     check_files(arguments, "json", "table")
     chosen = [CLAIMS[name] for name in dict.fromkeys(named or CLAIMS)]
     if arguments.elsewhere:
         return _elsewhere(arguments, chosen)
-    interrupted, late = False, ""
-    shipped = load_shipped()
-    if arguments.list:
-        records = Records.of(shipped[claim.id] for claim in chosen if claim.id in shipped)
-        missing = [claim.id for claim in chosen if claim.id not in shipped]
-        if missing:
-            say(f"nothing is shipped for {', '.join(missing)}")
-    else:
-        finished, interrupted = _gather(arguments, chosen, first_seed, minutes)
-        records = Records.of(finished[claim.id] for claim in chosen if claim.id in finished)
-        if not interrupted:
-            late = ", ".join(claim.id for claim in chosen if claim.id not in finished)
+    known = shipped = load_shipped()
+    interrupted = False
+    if not arguments.list:
+        known, interrupted = _gather(arguments, chosen, first_seed, minutes)
+    records = Records.of(known[claim.id] for claim in chosen if claim.id in known)
+    missing = ", ".join(claim.id for claim in chosen if claim.id not in known)
+    late = "" if arguments.list or interrupted else missing
+    if arguments.list and missing:
+        say(f"nothing is shipped for {missing}")
     if late:
         again = "" if arguments.fresh else " The same command goes on from here."
         say(
@@ -145,8 +137,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with Saving() as saving:
         saving.file("--json", arguments.json, records.to_json())
         if arguments.ship and not interrupted:
-            known = shipped | records
-            in_table = Records({name: known[name] for name in CLAIMS if name in known})
+            both = shipped | records
+            in_table = Records({name: both[name] for name in CLAIMS if name in both})
             saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
         if not interrupted and not late:
             saving.table(arguments, to_markdown(in_table), answers_in_markdown(in_table))
@@ -203,7 +195,6 @@ def _gather(
 
 
 def _elsewhere(arguments: argparse.Namespace, chosen: list[Claim]) -> int:
-    """Train claims in other structures, and show where they hold."""
     from attnkit.claims import CLAIMS
     from attnkit.evidence import elsewhere
     from attnkit.evidence.record import load_shipped

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Side
 from attnkit.claims.measures import SOLVED
+from attnkit.evidence.record import Evidence
 from attnkit.evidence.stored import Number
 from attnkit.evidence.trials import Trial, comparing_trials, own_recipe, tuning_measure
 from attnkit.evidence.tuning import Recipe
@@ -37,7 +38,6 @@ from attnkit.training.pace import work_of
 
 if TYPE_CHECKING:
     from attnkit.evidence.gathering import Bench
-    from attnkit.evidence.record import Evidence
 
 ELSEWHERE = Path(__file__).parent / "elsewhere.json"
 """File of the results that ship with the package."""
@@ -99,9 +99,7 @@ class Place:
 
     Attributes:
         side: The side that was changed, one of `SIDES`.
-        value: Its value.
         is_own: Whether this is the structure of the claim.
-        outcome: The outcome for the claim.
         holding: For every statement of the claim, the number of seeds with which it holds.
         values: Arm → its value of the measure of the first statement, the median of the seeds, or
             the mean if means are compared; without arms that are not read by this measure.
@@ -121,13 +119,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A claim in other structures.
-
-    Attributes:
-        hash: Hash of the claim when it was measured.
-        seconds: Seconds of training.
-        places: The structures, side by side in the order of `SIDES`.
-    """
+    """A claim in other structures."""
 
     hash: str
     seconds: float
@@ -162,27 +154,25 @@ def structures(claim: Claim) -> dict[tuple[Side, float], tuple[Arm, ...]]:
 
 def _is_free(claim: Claim, side: Side) -> bool:
     """Return whether a side can be changed without changing what the claim compares."""
-    known = {arm.name: settings(arm.experiment.task.name) for arm in shown_arms(claim)}
-    names = _SETTINGS[side]
-    if not all(any(name in one for name in names) for one in known.values()):
+    arms, names = shown_arms(claim), _SETTINGS[side]
+    known = [settings(arm.experiment.task.name) for arm in arms]
+    if not all(any(name in one for name in names) for one in known):
         return False
     if side in ("width", "entries", "steps"):
         return True
     (name,) = names
-    values = {arm.name: arm.experiment.settings()[name] for arm in shown_arms(claim)}
+    values = {arm.name: arm.experiment.settings()[name] for arm in arms}
     alike = all(len({values[arm] for arm in one.arms}) == 1 for one in claim.statements)
     return alike and not any(f" {name}=" in arm.variant for arm in claim.compared_arms)
 
 
 def _changed(arm: Arm, side: Side, value: float) -> Arm:
-    """Return an arm with a side of its structure changed."""
     own = Experiment(**{**arm.settings, "n_seeds": 1}).settings()
-    factors = {name: own[name] for name in _SETTINGS[side] if name in own}
-    if side == "mlp":
-        factors = {"d_mlp": own["d_model"]}
-    elif side in ("layers", "heads"):
-        factors = dict.fromkeys(factors, 1)
-    changes = {name: int(value * factor) for name, factor in factors.items()}
+    changes = {
+        name: int(value * {"mlp": own["d_model"], "layers": 1, "heads": 1}.get(side, own[name]))
+        for name in _SETTINGS[side]
+        if name in own
+    }
     different = {name: number for name, number in changes.items() if number != own[name]}
     return replace(arm, settings={**arm.settings, **different}) if different else arm
 
@@ -193,11 +183,7 @@ def _is_possible(arms: Sequence[Arm]) -> bool:
         experiments = [arm.experiment for arm in arms]
     except InvalidExperiment:
         return False
-    return all(
-        variant.least_layers <= len(experiment.layer_specs)
-        for experiment in experiments
-        for variant in experiment.sharing
-    )
+    return all(one.sharing[0].least_layers <= len(one.layer_specs) for one in experiments)
 
 
 def trials_of(
@@ -216,15 +202,6 @@ def trials_of(
     )
 
 
-def recipes_of(claim: Claim, record: Evidence | None) -> dict[str, Recipe]:
-    """Return arm → its recorded recipe, or the learning rate of its task."""
-    known = {} if record is None else record.tuned
-    return {
-        arm.name: known[arm.name].recipe if arm.name in known else own_recipe(arm)
-        for arm in shown_arms(claim)
-    }
-
-
 def work_elsewhere(claim: Claim) -> float:
     """Return the work of one core for all structures of a claim, see `training_work`."""
     own = shown_arms(claim)
@@ -239,39 +216,46 @@ def is_clear(record: Evidence | None) -> bool:
 
     Three seeds can say nothing about differences that fewer seeds show.
     """
-    found = {} if record is None else record.own_findings
-    return all(
+    return record is None or all(
         10 * one.n_worse >= 9 * one.n_pairs
-        for statement, one in found.items()
-        if statement.asserts_difference and one.verdict is Verdict.HELD and one.method == "pairs"
+        for one in record.own_findings.values()
+        if one.statement.asserts_difference
+        and one.verdict is Verdict.HELD
+        and one.method == "pairs"
     )
 
 
 def search_elsewhere(claim: Claim, record: Evidence | None, bench: Bench) -> Elsewhere:
     """Train a claim in other structures.
 
+    An arm without a recorded recipe has the learning rate of its task.
+
     Raises:
         Interrupted: If training was interrupted.
     """
-    seconds, recipes, own = bench.seconds, recipes_of(claim, record), shown_arms(claim)
+    seconds, own = bench.seconds, shown_arms(claim)
+    known = {} if record is None else record.tuned
+    recipes = {a.name: known[a.name].recipe if a.name in known else own_recipe(a) for a in own}
     places: list[Place] = []
     for (side, value), arms in structures(claim).items():
-        known = [place for place in places if place.is_own] if arms == own else []
-        place = known[0] if known else _place(claim, arms, recipes, bench)
-        places.append(replace(place, side=side, value=value, is_own=arms == own))
-        if not known:
+        is_own = arms == own
+        place = next((one for one in places if one.is_own and is_own), None)
+        if place is None:
+            place = _place(claim, arms, recipes, bench)
             bench.say(f"    {side} {value:g}: {place.outcome}")
+        places.append(replace(place, side=side, value=value, is_own=is_own))
     if any(place.learns for place in places if place.is_own):
         places = [p if p.learns else replace(p, outcome=Outcome.OPEN) for p in places]
     return Elsewhere(claim.hash, round(bench.seconds - seconds, 1), tuple(places))
 
 
+_Scores = Mapping[str, np.ndarray]
+
+
 def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], bench: Bench) -> Place:
     """Train arms in a structure, and return what they did, each at the best of its rates."""
 
-    def measured(
-        some: Sequence[Arm], rates: Sequence[float]
-    ) -> dict[str, Mapping[str, np.ndarray]]:
+    def measured(some: Sequence[Arm], rates: Sequence[float]) -> dict[str, _Scores]:
         trials = map(bench.measure, trials_of(some, recipes, rates))
         return {name: one.scores for cells in trials for (name, _), one in cells.items()}
 
@@ -279,7 +263,7 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
     best = {arm.name: _is_best(claim, found[f"{arm.name} ×1"]) for arm in arms}
     others = [arm for arm in arms if not (best[arm.name] and best.get(arm.recipe_of, True))]
     found |= measured(others, RATES[1:])
-    scores: dict[str, Mapping[str, np.ndarray]] = {}
+    scores: dict[str, _Scores] = {}
     rates: dict[str, float] = {}
     for arm in sorted(arms, key=lambda arm: bool(arm.recipe_of)):
         tried = RATES if arm in others else RATES[:1]
@@ -287,26 +271,22 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
         own_best = max(tried, key=goodness.__getitem__)  # the recorded one among equals
         rates[arm.name] = rates.get(arm.recipe_of, own_best)
         scores[arm.name] = found[f"{arm.name} ×{rates[arm.name]:g}"]
-    read = {
-        statement: {
-            name: _read(scores[name], statement.measure, statement.at)
-            for name in (arm.name for arm in arms)
-        }
-        for statement in claim.statements
-    }
-    differing = [differences(statement, by_arm) for statement, by_arm in read.items()]
-    holding = tuple(
-        int(((statement.low < values) & (values < statement.high)).sum())
-        for statement, values in zip(read, differing, strict=True)
-    )
+    read = [
+        {arm.name: _read(scores[arm.name], one.measure, one.at) for arm in arms}
+        for one in claim.statements
+    ]
+    holding = []
+    for one, by_arm in zip(claim.statements, read, strict=True):
+        values = differences(one, by_arm)
+        holding.append(int(((one.low < values) & (values < one.high)).sum()))
+    outcome = {N_SEEDS: Outcome.HOLDS, 0: Outcome.FAILS}.get(min(holding), Outcome.MIXED)
     average = np.mean if claim.statements[0].measured.compares_means else np.median
-    values = {name: float(average(one)) for name, one in read[claim.statements[0]].items()}
-    return Place(
-        "width", 1, False, _outcome(holding), holding, values, rates, _learns(arms, scores)
-    )
+    averages = {name: float(average(one)) for name, one in read[0].items()}
+    learns = _learns(arms, scores)
+    return Place("width", 1, False, outcome, tuple(holding), averages, rates, learns)
 
 
-def _is_best(claim: Claim, scores: Mapping[str, np.ndarray]) -> bool:
+def _is_best(claim: Claim, scores: _Scores) -> bool:
     """Return whether an arm solves its task with all seeds, so that no rate can be better."""
     if any(statement.measured.unit != "points" for statement in claim.statements):
         return False
@@ -314,25 +294,24 @@ def _is_best(claim: Claim, scores: Mapping[str, np.ndarray]) -> bool:
     return bool((_read(scores, "accuracy", first) >= SOLVED).all())
 
 
-def _read(scores: Mapping[str, np.ndarray], measure: str, at: int) -> np.ndarray:
+def _read(scores: _Scores, measure: str, at: int) -> np.ndarray:
     """Return the scores of an arm at a multiple of its base steps, at most at its last step."""
     values = scores[measure]
     row: np.ndarray = values[min(at.bit_length(), len(values)) - 1]
     return row
 
 
-def _learns(arms: Sequence[Arm], scores: Mapping[str, Mapping[str, np.ndarray]]) -> bool:
+def _learns(arms: Sequence[Arm], scores: Mapping[str, _Scores]) -> bool:
     """Return whether any arm learns its task; on text, where there is no such limit, always."""
-    if any(tuning_measure(arm) == "loss" for arm in arms):
-        return True
     return any(
-        scores[arm.name]["accuracy"][-1].mean() >= chance + LEARNT * (1 - chance)
+        tuning_measure(arm) == "loss"
+        or scores[arm.name]["accuracy"][-1].mean() >= chance + LEARNT * (1 - chance)
         for arm in arms
         for chance in [arm.experiment.task.chance]
     )
 
 
-def _goodness(arm: Arm, scores: Mapping[str, np.ndarray]) -> tuple[float, float]:
+def _goodness(arm: Arm, scores: _Scores) -> tuple[float, float]:
     """Return how good the runs of an arm are at the last step, and how fast they learn."""
     by = tuning_measure(arm)
     mean = float(scores[by][-1].mean())
@@ -340,12 +319,6 @@ def _goodness(arm: Arm, scores: Mapping[str, np.ndarray]) -> tuple[float, float]
         return -math.inf if math.isnan(mean) else -mean, 0.0
     steps = float(scores["steps_to_solve"][-1].mean())
     return (0.0, -math.inf) if math.isnan(mean + steps) else (round(mean, 2), -steps)
-
-
-def _outcome(holding: Sequence[int]) -> Outcome:
-    if min(holding) == N_SEEDS:
-        return Outcome.HOLDS
-    return Outcome.FAILS if min(holding) == 0 else Outcome.MIXED
 
 
 TITLES: dict[Side, str] = {
@@ -361,7 +334,7 @@ TITLES: dict[Side, str] = {
 
 
 def value_in_words(place: Place) -> str:
-    """Return the value of the side of a structure."""
+    """Return the value of the side of a structure: a number, or a multiple."""
     if place.side in ("layers", "heads"):
         return f"{place.value:g}"
     if not place.value:

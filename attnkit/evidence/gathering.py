@@ -17,12 +17,12 @@ from pydantic import TypeAdapter
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
-from attnkit.claims.measures import MEASURES, measured, multiples
-from attnkit.evidence.quick import QuickForm
+from attnkit.claims.measures import MEASURES, measured
 from attnkit.evidence.record import Evidence, FirstRun, rivals_of
 from attnkit.evidence.stored import Array, Curve
 from attnkit.evidence.trials import (
     FIRST_SEED,
+    QuickForm,
     Trial,
     comparing_trials,
     tuning_measure,
@@ -31,7 +31,6 @@ from attnkit.evidence.trials import (
 from attnkit.evidence.tuning import Recipe, Runs, Search, Tuned
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
-from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
 from attnkit.foundation.files import write_file
 from attnkit.training.maker import Maker
 from attnkit.training.pace import training_work
@@ -62,28 +61,19 @@ class Measurements:
     def of(result: Result, up_to: int) -> list[Measurements]:
         """Measure every variant of an experiment, trained for `up_to` times its base steps."""
         snapshot, n = result.snapshot, len(result.snapshot.experiment.sharing)
-        scores = measured(snapshot, up_to)
-        parts = {name: np.split(values, n, -1) for name, values in scores.items()}
-        accuracy, loss = (
+        steps = snapshot.eval_steps.astype(np.float64)
+        curves = (
             np.split(snapshot.history[name].astype(np.float64), n, -1)
             for name in ("accuracy", "loss")
         )
         return [
-            Measurements(
-                {name: parts[name][index] for name in parts},
-                snapshot.eval_steps.astype(np.float64),
-                accuracy[index],
-                loss[index],
-                result.seconds / n,
-            )
-            for index in range(n)
+            Measurements(scores, steps, accuracy, loss, result.seconds / n)
+            for scores, accuracy, loss in zip(measured(snapshot, up_to), *curves, strict=True)
         ]
 
     @staticmethod
     def joined(parts: Sequence[Measurements]) -> Measurements:
         """Join the measurements of one variant on several ranges of seeds, in their order."""
-        if len(parts) == 1:
-            return parts[0]
         return Measurements(
             {m: np.concatenate([part.scores[m] for part in parts], -1) for m in parts[0].scores},
             parts[0].steps,
@@ -94,7 +84,6 @@ class Measurements:
 
 
 _MEASUREMENTS = TypeAdapter(Measurements)
-
 
 TUNING_WORK = 10
 """Work of a quick form whose recipes are tuned first, as a multiple of that without tuning."""
@@ -109,8 +98,6 @@ class Bench:
 
     Args:
         folder: Folder of the cache, with a file per variant of an experiment.
-        device: See `train`.
-        say: Called with a line of text about the claim in progress.
         fresh: Whether measurements are ignored that another object has cached.
 
     Attributes:
@@ -172,7 +159,6 @@ class Bench:
         return training_work(trial.experiment.replace(sharing=missing), self.maker.engine)
 
     def _kept(self, trial: Trial) -> dict[Variant, Measurements | None]:
-        """Return the measurements of every variant of a trial; None if the cache has none."""
         return {
             variant: self._cached(trial.experiment.replace(sharing=[variant]), trial.up_to)
             for variant in trial.experiment.sharing
@@ -185,7 +171,7 @@ class Bench:
         """
         path = self._folder / f"begun-{claim.id}-{claim.hash}.json"
         try:
-            return FirstRun(**parse_json(read_file(path, MOST_BYTES)))
+            return FirstRun(**json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError):
             today = datetime.now(UTC).date().isoformat()
             first_run = FirstRun(today, claim.prediction_hash, RULE_HASH)
@@ -197,32 +183,28 @@ class Bench:
         return self._folder / f"{experiment.hash}-{up_to}{text_hash and f'-{text_hash}'}.json"
 
     def _cache(self, experiment: Experiment, up_to: int, measurements: Measurements) -> None:
-        """Write the measurements of an experiment with one variant to the cache."""
         path = self._path(experiment, up_to)
         data = _MEASUREMENTS.dump_python(measurements, mode="json")
         self._write(path, data | self.maker._asdict())
         self._measured_here.add(path.name)
 
     def _cached(self, experiment: Experiment, up_to: int) -> Measurements | None:
-        """Return the cached measurements of an experiment with one variant, if they are valid."""
+        """Return what is cached of an experiment with one variant, if this maker measured it."""
         path = self._path(experiment, up_to)
         if self._fresh and path.name not in self._measured_here:
             return None
         try:
-            data = parse_json(read_file(path, MOST_BYTES))
+            data = json.loads(path.read_bytes())
             cached = _MEASUREMENTS.validate_python(data)
             maker = Maker(data["engine"], data["processor"], data.get("versions", ""))
         except (OSError, ValueError, KeyError, TypeError):
             return None  # The file is missing or incomplete: the experiment is trained again.
-        scores_shape = (len(multiples(up_to)), experiment.n_runs)
-        curve_shape = (len(cached.steps), experiment.n_runs)
-        valid = cached.scores.keys() == MEASURES.keys()
-        valid = valid and all(values.shape == scores_shape for values in cached.scores.values())
-        valid = valid and cached.accuracy.shape == cached.loss.shape == curve_shape
-        if valid and maker not in {self.maker, *self._others}:
+        if cached.scores.keys() != MEASURES.keys():
+            return None
+        if maker not in {self.maker, *self._others}:
             self._others.add(maker)
             self.say(f"    kept measurements are of {maker}; {self.maker} measures again")
-        return cached if valid and maker == self.maker else None
+        return cached if maker == self.maker else None
 
     def _write(self, path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,10 +223,7 @@ def gather(
     """Gather the evidence for claims, one after the other.
 
     Args:
-        claims: The claims.
-        bench: Trains and measures the experiments.
-        quick: Whether the quick form is gathered, see `attnkit.evidence.quick`.
-        first_seed: The first seed.
+        quick: Whether the quick form is gathered, see `attnkit.evidence.trials`.
         records: Records by id of the claim, which plan the quick form.
         minutes: Time for the quick form. With a limit, the cheapest claims come first. All but the
             first that is trained begin only if they are expected to end in time, at the pace of
@@ -259,10 +238,8 @@ def gather(
     known = records or {}
     work = dict.fromkeys((claim.id for claim in claims), 0.0)
     if math.isfinite(minutes):
-        work = {
-            claim.id: work_of_claim(claim, bench, known.get(claim.id), first_seed)
-            for claim in claims
-        }
+        for claim in claims:
+            work[claim.id] = work_of_claim(claim, bench, known.get(claim.id), first_seed)
         claims = sorted(claims, key=lambda claim: work[claim.id])
     began, done = time.monotonic(), 0.0
     for number, claim in enumerate(claims, 1):
@@ -306,11 +283,12 @@ def _gather_one(
     if form is not None:
         evidence = _with_arms(evidence, form.arms, bench, form.tuned)
     else:
-        evidence = _with_rivals(_with_arms(evidence, claim.trained_arms, bench, {}), bench)
-        found = evidence.own_findings.items()
-        if any(s.unable and finding.verdict is Verdict.HELD for s, finding in found):
-            evidence = _with_arms(evidence, claim.confirmation[0], bench, {})
-        evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench, {})
+        evidence = _with_arms(evidence, claim.trained_arms, bench)
+        evidence = _with_rivals(evidence, bench)
+        own = evidence.own_findings.values()
+        if any(one.statement.unable and one.verdict is Verdict.HELD for one in own):
+            evidence = _with_arms(evidence, claim.confirmation[0], bench)
+        evidence = _with_arms(evidence, [arm for _, arm in evidence.lost], bench)
     return replace(
         evidence,
         model_steps=bench.model_steps - model_steps,
@@ -319,57 +297,57 @@ def _gather_one(
 
 
 def _with_rivals(evidence: Evidence, bench: Bench) -> Evidence:
-    """Return the evidence with the next best recipes of every arm that has lost."""
-    arms, tuned = [], {}
-    for name in evidence.losers:
-        arm = evidence.claim.arm_of(name)
-        if arm.recipe_of:
-            continue  # it is compared at the recipe of the other arm
-        for rival, recipe in rivals_of(name, evidence.tuned).items():
-            arms.append(replace(arm, name=rival))
-            tuned[rival] = Tuned(recipe.rate, recipe.schedule)
-    return replace(_with_arms(evidence, arms, bench, tuned), experiments=evidence.experiments)
+    """Return the evidence with the next best recipes of every arm that has lost.
+
+    An arm with the recipe of another one has none of its own.
+    """
+    rivals = [
+        (replace(arm, name=rival), Tuned(recipe.rate, recipe.schedule))
+        for name, statements in evidence.losers.items()
+        for arm in [evidence.claim.arm_of(name)]
+        if not arm.recipe_of and not all(one.measured.compares_means for one in statements)
+        for rival, recipe in rivals_of(arm.name, evidence.tuned).items()
+    ]
+    recorded = {arm.name: tuned for arm, tuned in rivals}
+    found = _with_arms(evidence, [arm for arm, _ in rivals], bench, recorded)
+    return replace(found, experiments=evidence.experiments)
 
 
 def _with_arms(
-    evidence: Evidence,
-    arms: Sequence[Arm],
-    bench: Bench,
-    recorded: Mapping[str, Tuned],
+    evidence: Evidence, arms: Sequence[Arm], bench: Bench, recorded: Mapping[str, Tuned] = {}
 ) -> Evidence:
     """Return the evidence with further arms, with recorded recipes if all of them have one."""
-    tuned = {arm.name: recorded[arm.name] for arm in arms if arm.name in recorded}
-    if len(tuned) < len(arms):
-        tuned = tune(arms, bench)
+    is_known = all(arm.name in recorded for arm in arms)
+    tuned = {arm.name: recorded[arm.name] for arm in arms} if is_known else tune(arms, bench)
     recipes = {name: choice.recipe for name, choice in tuned.items()}
     trials = comparing_trials(arms, recipes, evidence.n_seeds, evidence.first_seed)
-    parts: dict[str, list[Measurements]] = {}
-    for trial in trials:
-        for (name, _), found in bench.measure(trial).items():
-            parts.setdefault(name, []).append(found)
-    joined = {name: Measurements.joined(ranges) for name, ranges in parts.items()}
-    by = {arm.name: tuning_measure(arm) for arm in arms}
-    curves = {
-        name: Curve.of(one.steps, getattr(one, by[name]), by[name]) for name, one in joined.items()
-    }
+    found = {name: one for (name, _), one in _measured(trials, bench).items()}
     measures = {"accuracy", "loss", *(one.measure for one in evidence.claim.statements)}
     if any(arm.up_to > 1 for arm in arms):
         measures.add("steps_to_solve")  # longer runs tell when they learn
-    scored = {arm.name: {m: joined[arm.name].scores[m] for m in sorted(measures)} for arm in arms}
+    scores, curves = dict(evidence.scores), dict(evidence.curves)
+    for arm in arms:
+        own, by = found[arm.name], tuning_measure(arm)
+        scores[arm.name] = {measure: own.scores[measure] for measure in sorted(measures)}
+        curves[arm.name] = Curve.of(own.steps, own.loss if by == "loss" else own.accuracy, by)
+    compared = [trial.experiment for trial in trials]
+    links = (e.to_text() for e in compared if e.first_seed == evidence.first_seed)
     return replace(
         evidence,
-        scores={**evidence.scores, **scored},
-        curves={**evidence.curves, **{arm.name: curves[arm.name] for arm in arms}},
+        scores=scores,
+        curves=curves,
         tuned={**evidence.tuned, **tuned},
-        experiments=(
-            *evidence.experiments,
-            *(
-                trial.experiment.to_text()
-                for trial in trials
-                if trial.experiment.first_seed == evidence.first_seed
-            ),
-        ),
+        experiments=(*evidence.experiments, *links),
     )
+
+
+def _measured(trials: Sequence[Trial], bench: Bench) -> dict[tuple[str, Recipe], Measurements]:
+    """Return (name of the arm, recipe) → measurements, with all seeds of several trials."""
+    parts: dict[tuple[str, Recipe], list[Measurements]] = {}
+    for trial in trials:
+        for cell, found in bench.measure(trial).items():
+            parts.setdefault(cell, []).append(found)
+    return {cell: Measurements.joined(ranges) for cell, ranges in parts.items()}
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
@@ -379,15 +357,10 @@ def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
         Name of the arm → its recipe, or that of the arm named by `recipe_of`.
     """
     searches = {arm.name: Search(arm, tuning_measure(arm)) for arm in arms if not arm.recipe_of}
-    while wanted := [
-        (search.arm, request) for search in searches.values() for request in search.wanted()
-    ]:
-        found: dict[tuple[str, Recipe], list[Measurements]] = {}
-        for trial in tuning_trials(wanted):
-            for cell, measured_runs in bench.measure(trial).items():
-                found.setdefault(cell, []).append(measured_runs)
+    while wanted := [(one.arm, request) for one in searches.values() for request in one.wanted()]:
+        found = _measured(tuning_trials(wanted), bench)
         for arm, request in wanted:
-            joined = Measurements.joined(found[arm.name, request.recipe])
-            searches[arm.name].add(request, Runs(joined.steps, joined.accuracy, joined.loss))
+            own = found[arm.name, request.recipe]
+            searches[arm.name].add(request, Runs(own.steps, own.accuracy, own.loss))
     tuned = {name: search.found() for name, search in searches.items()}
     return {arm.name: tuned[arm.recipe_of or arm.name] for arm in arms}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
@@ -19,7 +20,7 @@ from attnkit.evidence.words import (
     finding_in_words,
     followed_in_words,
     found_in_words,
-    main_statement,
+    main_finding,
     settings_in_words,
     tested_in_words,
     values_in_words,
@@ -124,7 +125,6 @@ class ClaimInWords:
     """Presentation of one claim in words.
 
     Attributes:
-        claim: The claim.
         evidence: Its record; None if there is none.
         verdict: Its verdict, read together with all others; None if there is none.
         n_together: Number of claims that are read together.
@@ -134,6 +134,13 @@ class ClaimInWords:
     evidence: Evidence | None = None
     verdict: Verdict | None = None
     n_together: int = 1
+
+    @cached_property
+    def main(self) -> Finding | None:
+        """The finding on the statement that decides; None without a record."""
+        if self.evidence is None or self.verdict is None:
+            return None
+        return main_finding(self.evidence, self.verdict)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -150,6 +157,15 @@ class ClaimInWords:
         return f"{self.verdict.mark} {tr(self.verdict)}"
 
     @property
+    def verdict_in_full(self) -> str:
+        """The verdict, and that of the claim read alone if it is another one."""
+        alone = None if self.evidence is None else self.evidence.judgement.verdict
+        if alone in (None, self.verdict):
+            return self.verdict_line
+        told = tr("(read alone: {verdict})", verdict=tr(str(alone)))
+        return f"{self.verdict_line} {told}"
+
+    @property
     def reason(self) -> str:
         """The reason for the verdict; empty for a predicted one without a recorded reason."""
         return "" if self.outcome is None else tr(self.claim.reason or _UNKNOWN[self.outcome])
@@ -161,13 +177,12 @@ class ClaimInWords:
         It is called probable if it stands alone, and the claim is undecided together with all
         others.
         """
-        if self.evidence is None or self.verdict is None:
+        if self.evidence is None or self.main is None:
             return ""
-        statement, finding = main_statement(self.evidence, self.verdict)
-        found = found_in_words(statement, finding)
-        if self._undecided_together(finding):
+        found = found_in_words(self.main)
+        if self._undecided_together(self.main):
             found = tr("This is probably true: “{sentence}”", sentence=found)
-        return f"{found} ({values_in_words(self.evidence, statement, finding)})."
+        return f"{found} ({values_in_words(self.evidence, self.main)})."
 
     def _undecided_together(self, finding: Finding) -> bool:
         """Return whether a finding decides alone, but not read together with all other claims."""
@@ -177,15 +192,11 @@ class ClaimInWords:
     @property
     def tested(self) -> str:
         """The main statement with its verdict; empty without a record."""
-        if self.evidence is None or self.verdict is None:
+        if self.main is None:
             return ""
-        statement, finding = main_statement(self.evidence, self.verdict)
-        sentences = [
-            finding.verdict.mark,
-            tr("Tested: “{statement}”.", statement=tested_in_words(statement, finding)),
-            tr(_ENDINGS[finding.verdict]),
-        ]
-        if self._undecided_together(finding):
+        told = tr("Tested: “{statement}”.", statement=tested_in_words(self.main))
+        sentences = [self.main.verdict.mark, told, tr(_ENDINGS[self.main.verdict])]
+        if self._undecided_together(self.main):
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
         return " ".join(sentences)
 
@@ -205,12 +216,8 @@ class ClaimInWords:
         record = self.evidence
         if record is None:
             return ""
-        seeds = tr(
-            _QUICK_SEEDS if record.quick else _SEEDS,
-            n=record.n_seeds,
-            first=record.seeds[0],
-            last=record.seeds[-1],
-        )
+        (first, *_, last), text = record.seeds, _QUICK_SEEDS if record.quick else _SEEDS
+        seeds = tr(text, n=record.n_seeds, first=first, last=last)
         training = tr(
             "attnkit {version}, claim {hash}, trained by {maker}: {steps:,} steps of single "
             "models, tuning included, in {seconds:,.0f} s.",
@@ -241,16 +248,14 @@ class ClaimInWords:
         """Marked heading → text of all that is known about the claim, the answer first."""
         claim, is_known = self.claim, self.verdict is not None
         tested = "; ".join(tr(statement.text) for statement in claim.statements)
-        prediction = [
-            tr(claim.prediction),
-            tr("Expected verdict: {verdict}.", verdict=tr(claim.expected)),
-            "" if self.outcome is None else tr(_OUTCOMES[self.outcome]),
-        ]
+        expected = tr("Expected verdict: {verdict}.", verdict=tr(claim.expected))
+        prediction = [tr(claim.prediction), expected]
+        prediction += [] if self.outcome is None else [tr(_OUTCOMES[self.outcome])]
         facts = {
             mark("Question"): tr(claim.question),
             # Translators: heading of what was found.
             mark("Found"): self.found,
-            mark("Verdict"): self.cells["verdict_in_full"] if is_known else "",
+            mark("Verdict"): self.verdict_in_full if is_known else "",
             mark("Reason"): self.reason,
             # Translators: heading above statements that were tested.
             mark("Tested"): "" if is_known else f"{tested}.",
@@ -258,7 +263,7 @@ class ClaimInWords:
             WHERE: f"{self.where}." if is_known else "",
             mark("Claim"): tr(claim.says),
             mark("Source"): tr(claim.source),
-            mark("Prediction"): " ".join(filter(None, prediction)),
+            mark("Prediction"): " ".join(prediction),
             mark("Seen before"): self.seen,
             # Translators: heading of how the recorded evidence was made.
             mark("Record"): self.made or tr("No record of this claim ships with this version."),
@@ -268,21 +273,16 @@ class ClaimInWords:
     @property
     def cells(self) -> dict[str, str]:
         """Cells of a row in tables of all claims, by the names of `COLUMNS`."""
-        record, verdicts, predicted = self.evidence, [self.verdict_line], [tr(self.claim.expected)]
-        numbers = []
-        if record is not None:
-            alone = record.judgement.verdict
-            if alone is not self.verdict:
-                verdicts.append(tr("(read alone: {verdict})", verdict=tr(alone)))
-            if record.changed:
-                predicted.append(tr("(changed since the first run began)"))
-            statement, finding = main_statement(record, self.verdict or alone)
-            found = finding_in_words(statement, finding)
-            numbers = [f"{found_in_words(statement, finding)} ({found})", followed_in_words(record)]
+        record, predicted, numbers = self.evidence, [tr(self.claim.expected)], []
+        if record is not None and record.changed:
+            predicted.append(tr("(changed since the first run began)"))
+        if record is not None and self.main is not None:
+            found = f"{found_in_words(self.main)} ({finding_in_words(self.main)})"
+            numbers = [found, followed_in_words(record)]
         return {
             "claim": tr(self.claim.title),
             "verdict": self.verdict_line,
-            "verdict_in_full": " ".join(verdicts),
+            "verdict_in_full": self.verdict_in_full,
             "found": self.found,
             "numbers": ". ".join(filter(None, numbers)),
             "predicted": " ".join(predicted),
@@ -329,7 +329,7 @@ def new_claims(records: Records) -> dict[Outcome, list[ClaimInWords]]:
     new = (claim for name, claim in CLAIMS.items() if claim.is_new and name in records)
     for words in claims_in_words(records, new):
         is_open = words.verdict is Verdict.UNDECIDED
-        groups[Outcome.OPEN if is_open else words.outcome or Outcome.OPEN].append(words)
+        groups[words.outcome if words.outcome and not is_open else Outcome.OPEN].append(words)
     return groups
 
 
@@ -370,7 +370,7 @@ def to_markdown(records: Records) -> str:
     columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
     rows = []
     for words in claims_in_words(records):
-        cells = {**words.cells, "claim": f"`{words.claim.id}` {words.claim.title}"}
+        cells = words.cells | {"claim": f"`{words.claim.id}` {words.claim.title}"}
         rows.append([*(cells[name] for name in columns), words.trained_with, words.where])
     head = [*(COLUMNS[name] for name in columns), TRAINED_WITH, WHERE]
     table = markdown_table(head, rows)
@@ -382,12 +382,9 @@ def _reading_note(records: Records) -> str:
     if not any(record.quick for record in records.values()):
         first = ", ".join(map(str, sorted({r.first_seed for r in records.values()})))
         return f"Verdicts are read together, at a level of 5% (Holm). Seeds count up from {first}."
-    note = "Quick form: each verdict is read alone, at 95%."
     partial = ", ".join(name for name, record in records.items() if record.is_partial)
-    if not partial:
-        return note
-    return (
-        f"{note} Of these claims only one statement was tested, which did not hold in the shipped "
+    return "Quick form: each verdict is read alone, at 95%." + bool(partial) * (
+        " Of these claims only one statement was tested, which did not hold in the shipped "
         f"evidence: {partial}."
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from attnkit.claims import Verdict
 from attnkit.claims.base import LONGEST
 from attnkit.claims.files import paragraphs
-from attnkit.claims.names import joined
+from attnkit.claims.statements import joined
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import LEVEL
 from attnkit.evidence.words import effect_in_words
@@ -36,9 +36,6 @@ class Sentence:
 
     Attributes:
         claim: Id of the claim whose verdict selects the text.
-        held: Text if the claim held.
-        failed: Text if the claim did not hold.
-        undecided: Text if the claim is undecided.
         always: Text before each of the others.
         statement: Index of the statement whose verdict, read alone, selects the text; None for the
             verdict on the claim.
@@ -58,7 +55,7 @@ class Sentence:
         return joined(*(Message(one, {}) for one in paragraphs(f"{self.always}\n\n{text}")))
 
     def answer(self, alone: Verdict, together: Verdict) -> str:
-        """Return the text for the verdicts on the claim, read alone and read with all others."""
+        """Return the text for the verdicts read alone and read with all other claims."""
         return self.text(alone, is_probable=alone not in (Verdict.UNDECIDED, together))
 
     def verdicts(self, records: Records) -> tuple[Verdict, Verdict] | None:
@@ -93,10 +90,6 @@ class Numbers:
     and `{arm:rises}` is the sentence that its accuracy still rises at the last step, or no longer
     does. `{arm+}` and the like are of the arm that is trained for longer, with the better one of
     its schedules. `{#1}` is the difference of the first statement with its interval.
-
-    Attributes:
-        claim: Id of the claim.
-        template: The text.
     """
 
     claim: str
@@ -111,26 +104,23 @@ class Numbers:
                 return _number(evidence, arm, form)
             statement = evidence.claim.statements[int(arm[1:]) - 1]
             finding = evidence.own_findings.get(statement)
-            effect = "" if finding is None else effect_in_words(statement, finding)
+            effect = "" if finding is None else effect_in_words(finding)
             return effect or tr("unknown")
 
         return re.sub(r"\{([^}]*)\}", number, tr(self.template))
 
 
 def _longer(evidence: Evidence, name: str) -> str:
-    """Return the name of the arm that is trained for longer; of several, that with the best mean.
-
-    Empty if there is none.
-    """
+    """Return the arm that is trained for longer, of several the best; empty if there is none."""
     short = evidence.claim.arm_of(name)
-    means = {
-        one: float(np.nan_to_num(evidence.mean(one, at=LONGEST)))
+    longer = [
+        one
         for one, arm in evidence.arms.items()
         if one in evidence.scores
         and (arm.variant, arm.settings) == (short.variant, short.settings)
         and arm.up_to > short.up_to
-    }
-    return max(means, key=means.__getitem__, default="")
+    ]
+    return max(longer, key=lambda one: np.nan_to_num(evidence.mean(one, at=LONGEST)), default="")
 
 
 def _number(evidence: Evidence, arm: str, form: str) -> str:
@@ -138,12 +128,11 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
     if arm.endswith("+"):
         arm = _longer(evidence, arm[:-1])
     if arm not in evidence.scores:  # the quick form leaves some arms out
-        if form == "rises":
-            return tr("It was not run.")
         # Translators: in place of a number.
-        return tr("not run")
+        return tr("It was not run.") if form == "rises" else tr("not run")
     if form == "rises":
         return tr("It still rises.") if evidence.still_rises(arm) else tr("It no longer rises.")
+    longest = 2 ** (len(evidence.scores[arm]["accuracy"]) - 1)
     if form == "half":
         curve = evidence.curves[arm]
         solved = curve.steps[curve.solved >= 0.5]
@@ -151,18 +140,15 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
             return _whole(solved[0])
         return tr("more than {n:,.0f}", n=float(max(curve.steps, default=0)))
     if form == "steps":
-        doublings = evidence.scores[arm]["steps_to_solve"][-1]
-        median = 2 ** np.median(np.where(np.isnan(doublings), np.inf, doublings))
+        median, steps = evidence.median_steps(arm, longest), evidence.curves[arm].steps
         if not np.isfinite(median):
             # Translators: in place of a number of steps: more than we gave for training.
             return tr("more than we gave")
-        steps = evidence.curves[arm].steps
         if round(median) <= steps[steps > 0][0]:
             # Translators: a number of steps, after which a model was evaluated for the first time.
-            return tr("at most {n:,.0f}", n=float(median))
+            return tr("at most {n:,.0f}", n=median)
         return _whole(median)
     measure, _, times = form.partition("@")
-    longest = 2 ** (len(evidence.scores[arm]["accuracy"]) - 1)
     at = longest if times == "end" else int(times or 1)
     if measure == "after":
         return _whole(min(at, longest) * evidence.arms[arm].base_steps)
@@ -181,7 +167,6 @@ def _number(evidence: Evidence, arm: str, form: str) -> str:
 
 
 def _whole(number: float) -> str:
-    """Return a whole number with groups of digits."""
     return in_language(f"{number:,.0f}", number)
 
 
@@ -224,12 +209,7 @@ class Question(Displayed):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question, as far as its claims have evidence; texts are empty without any.
-
-    Attributes:
-        question: The question.
-        records: Records of the claims that are read together.
-    """
+    """The answer to a question, as far as its claims have evidence; texts are empty without any."""
 
     question: Question
     records: Records
@@ -261,21 +241,16 @@ class Answer:
     @property
     def numbers(self) -> list[str]:
         """The numbers behind the answer, in sentences."""
+        known = self.records
         return [
-            numbers.in_words(self.records[numbers.claim])
-            for numbers in self.question.numbers
-            if numbers.claim in self.records
+            one.in_words(known[one.claim]) for one in self.question.numbers if one.claim in known
         ]
 
     @property
     def asked(self) -> str:
         """Quotation and source of the question; empty if the question is our own."""
-        question = self.question
-        if not question.asked:
-            return ""
-        return tr(
-            "Asked: “{quotation}” ({source})", quotation=question.asked, source=question.source
-        )
+        asked, source = self.question.asked, self.question.source
+        return asked and tr("Asked: “{quotation}” ({source})", quotation=asked, source=source)
 
 
 def guesses(held: str, failed: str) -> dict[str, Verdict]:
@@ -284,14 +259,16 @@ def guesses(held: str, failed: str) -> dict[str, Verdict]:
     return {held: Verdict.HELD, failed: Verdict.FAILED, undecided: Verdict.UNDECIDED}
 
 
-def _sentence(key: str, texts: Mapping[str, str]) -> Sentence:
-    """Return a sentence of the file; its key is a claim and perhaps the index of a statement."""
-    claim, _, at = key.partition(" ")
-    return Sentence(claim, statement=int(at) if at else None, **texts)
+def _sentences(rows: Mapping[str, Mapping[str, str]]) -> tuple[Sentence, ...]:
+    """Return sentences of the file; a key is a claim and perhaps the index of a statement."""
+    keys = [key.partition(" ") for key in rows]
+    return tuple(
+        Sentence(claim, statement=int(at) if at else None, **texts)
+        for (claim, _, at), texts in zip(keys, rows.values(), strict=True)
+    )
 
 
 def _questions_of(file: Path) -> dict[str, Question]:
-    """Return the questions of a file in TOML by their ids."""
     rows = tomllib.loads(file.read_text(encoding="utf-8"))
     for kind in ("reason", "numbers"):
         told = {key: one for row in rows.values() for key, one in row[kind].items() if one}
@@ -303,8 +280,8 @@ def _questions_of(file: Path) -> dict[str, Question]:
             title=Message(row["title"], {}),
             asked=Message(row.get("asked", ""), {}),
             source=Message(row.get("source", ""), {}),
-            conclusion=tuple(starmap(_sentence, row["conclusion"].items())),
-            reason=tuple(starmap(_sentence, row["reason"].items())),
+            conclusion=_sentences(row["conclusion"]),
+            reason=_sentences(row["reason"]),
             numbers=tuple(starmap(Numbers, row["numbers"].items())),
             claims=tuple(row["claims"]),
             guess=Message(row["guess"], {}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,8 +31,6 @@ from attnkit.evidence.verdict import (
     judge,
     judge_statement,
     judge_together,
-    loser,
-    still_rises,
     with_rivals,
 )
 from attnkit.foundation.display import Plotted
@@ -41,6 +39,9 @@ from attnkit.training.maker import Maker
 
 SHIPPED = Path(__file__).parent / "shipped.json"
 """File of the records that ship with the package."""
+
+STILL_RISES = 0.02
+"""Accuracy still rises if either of the last two doublings of the steps adds more than this."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Evidence(Plotted):
         claim: The claim.
         version: Version of attnkit.
         hash: Hash of the claim when it was measured.
-        quick: Whether this is the quick form, see `attnkit.evidence.quick`.
+        quick: Whether this is the quick form, see `attnkit.evidence.trials`.
         first_seed: First seed of the arms; the others follow.
         n_seeds: Number of seeds; some arms have only the first of them.
         scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run
@@ -127,10 +128,12 @@ class Evidence(Plotted):
     @property
     def rivals(self) -> tuple[Arm, ...]:
         """Arms that were measured with their next best recipes, because they had lost."""
-        names = [arm.name for arm in self.claim.arms if arm.name in self.tuned]
-        rivals = ((name, rival) for name in names for rival in rivals_of(name, self.tuned))
-        measured = ((name, rival) for name, rival in rivals if rival in self.scores)
-        return tuple(replace(self.claim.arm_of(name), name=rival) for name, rival in measured)
+        return tuple(
+            replace(arm, name=rival)
+            for arm in self.claim.arms
+            for rival in rivals_of(arm.name, self.tuned)
+            if rival in self.scores
+        )
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -149,9 +152,7 @@ class Evidence(Plotted):
     @cached_property
     def own_findings(self) -> dict[Statement, Finding]:
         """Statement → finding, of the measured statements of the claim itself."""
-        own = self.claim.statements
-        found = zip(self.statements, self.findings, strict=True)
-        return {statement: finding for statement, finding in found if statement in own}
+        return {f.statement: f for f in self.findings if f.statement in self.claim.statements}
 
     @property
     def is_partial(self) -> bool:
@@ -161,26 +162,29 @@ class Evidence(Plotted):
     def _finding(self, statement: Statement) -> Finding:
         """Return the finding on a statement, with every recipe of the arm that is worse."""
         finding = self._judged(statement)
-        name = None if statement.measured.compares_means else loser(statement, finding)
+        if statement.measured.compares_means or finding.loser is None:
+            return finding
+        rivals = (rival for rival in rivals_of(finding.loser, self.tuned) if rival in self.scores)
         others = [
-            self._judged(replace(statement, left=rival))
-            if statement.left == name
-            else self._judged(replace(statement, right=rival))
-            for rival in ({} if name is None else rivals_of(name, self.tuned))
-            if rival in self.scores
+            replace(statement, left=rival)
+            if statement.left == finding.loser
+            else replace(statement, right=rival)
+            for rival in rivals
         ]
-        return with_rivals(finding, others) if others else finding
+        return with_rivals(finding, list(map(self._judged, others)))
 
     def _judged(self, statement: Statement) -> Finding:
         scores = self.scores_at(statement.measure, statement.at)
         return judge_statement(statement, differences(statement, scores))
 
     @property
-    def losers(self) -> tuple[str, ...]:
-        """Names of the arms that have lost a comparison in which seeds are counted."""
-        found = self.own_findings.items()
-        names = (loser(s, finding) for s, finding in found if not s.measured.compares_means)
-        return tuple(dict.fromkeys(name for name in names if name is not None))
+    def losers(self) -> dict[str, list[Statement]]:
+        """Names of the arms that have lost, and the statements of the claim in which they have."""
+        found: dict[str, list[Statement]] = {}
+        for statement, finding in self.own_findings.items():
+            if finding.loser is not None:
+                found.setdefault(finding.loser, []).append(statement)
+        return found
 
     @property
     def lost(self) -> tuple[tuple[str, Arm], ...]:
@@ -188,15 +192,12 @@ class Evidence(Plotted):
 
         An arm that is called unable is not followed: other arms confirm that.
         """
-        names = [
-            name
-            for statement, finding in self.own_findings.items()
-            if statement.measure == "accuracy"
-            and not statement.unable
-            and (name := loser(statement, finding)) is not None
-        ]
-        followed = ((name, self.claim.follow_up(name)) for name in dict.fromkeys(names))
-        return tuple((name, arm) for name, arm in followed if arm is not None)
+        return tuple(
+            (name, arm)
+            for name, statements in self.losers.items()
+            if any(one.measure == "accuracy" and not one.unable for one in statements)
+            and (arm := self.claim.follow_up(name)) is not None
+        )
 
     @property
     def judgement(self) -> Judgement:
@@ -214,20 +215,15 @@ class Evidence(Plotted):
     @property
     def changed(self) -> str:
         """Names of the parts that changed since the first run began; empty if none did."""
-        parts = []
-        if self.first_run.rule not in ("", RULE_HASH):
-            parts.append("the rule")
-        if self.first_run.prediction not in ("", self.claim.prediction_hash):
-            parts.append("the prediction")
-        return " and ".join(parts)
+        first, now = self.first_run, self.claim.prediction_hash
+        parts = {"the rule": first.rule not in ("", RULE_HASH)}
+        parts["the prediction"] = first.prediction not in ("", now)
+        return " and ".join(name for name, is_changed in parts.items() if is_changed)
 
     def scores_at(self, measure: str, at: int = 1) -> dict[str, np.ndarray]:
         """Return arm → (s,) scores of a measure, for the arms that have it.
 
-        Args:
-            measure: Name of the measure.
-            at: Multiple of the base steps; an arm that is not trained for so long is read at its
-                last step.
+        They are read at a multiple of the base steps, at most at the last step of the arm.
         """
         row = at.bit_length() - 1
         return {
@@ -241,20 +237,29 @@ class Evidence(Plotted):
         values = self.scores_at(measure, at)[arm]
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
+    def median_steps(self, arm: str, at: int) -> float:
+        """Return the median number of steps in which an arm solves the task; perhaps infinite."""
+        doublings = self.scores_at("steps_to_solve", at)[arm]
+        return 2 ** float(np.median(np.where(np.isnan(doublings), np.inf, doublings)))
+
     def n_solved(self, arm: str, at: int = 1) -> tuple[int, int]:
         """Return the number of seeds of an arm that have solved the task, and of all its seeds."""
         values = self.scores_at("accuracy", at)[arm]
         return int((values >= SOLVED).sum()), len(values)
 
     def still_rises(self, arm: str) -> bool:
-        """Return whether the mean accuracy of an arm still rises at its last step."""
+        """Return whether the mean accuracy of an arm still rises with the steps.
+
+        It does if either of the last two doublings of the steps adds more than `STILL_RISES`, or if
+        there are fewer.
+        """
         n_readings = len(self.scores[arm]["accuracy"])
-        return still_rises(np.array([self.mean(arm, at=2**k) for k in range(n_readings)]))
+        gains = np.diff([self.mean(arm, at=2**k) for k in range(n_readings)])[-2:]
+        return bool(len(gains) < 2 or (gains > STILL_RISES).any())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for JSON."""
-        data: dict[str, Any] = _RECORD.dump_python(self, mode="json")
-        return data
+        return dict(_RECORD.dump_python(self, mode="json"))
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Evidence:
@@ -315,11 +320,12 @@ class Records(dict[str, Evidence]):
 def _summary(record: Evidence, verdict: Verdict) -> dict[str, Any]:
     """Return what a record says about its claim, with its verdict read with all others."""
     claim, main = record.claim, record.findings[0]
-    statements = [
-        {"text": statement.text, "measure": statement.measure, "at": statement.at}
-        | {"verdict": finding.verdict, **asdict(finding)}
-        for statement, finding in zip(record.statements, record.findings, strict=True)
-    ]
+    statements = []
+    for finding in record.findings:
+        numbers = dict(vars(finding))
+        one = numbers.pop("statement")
+        told = {"text": one.text, "measure": one.measure, "at": one.at, "verdict": finding.verdict}
+        statements.append(told | numbers)
     summary = {
         "id": claim.id,
         "title": claim.title,
@@ -348,12 +354,9 @@ def load_shipped() -> Records:
     """
     if not SHIPPED.is_file():
         return Records()
-    entries = json.loads(SHIPPED.read_text(encoding="utf-8"))["claims"]
-    by_id = {entry["claim"]: entry for entry in entries}
-    return Records(
-        {
-            name: Evidence.from_dict(by_id[name])
-            for name, claim in CLAIMS.items()
-            if name in by_id and by_id[name]["hash"] == claim.hash
-        }
+    entries = {one["claim"]: one for one in json.loads(SHIPPED.read_bytes())["claims"]}
+    return Records.of(
+        Evidence.from_dict(entries[name])
+        for name, claim in CLAIMS.items()
+        if name in entries and entries[name]["hash"] == claim.hash
     )

@@ -1,8 +1,8 @@
 """Trials: experiments that tune the recipes of a claim's arms, and that compare the arms.
 
 Arms with the same settings are variants of one experiment, each at its own learning rates; runs of
-an experiment do not depend on each other. Pages build trials, too, so this module does not import
-torch.
+an experiment do not depend on each other. The *quick form* of a claim is few runs, with which
+readers see for themselves what a record says. Pages build trials, too, so torch is not imported.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from attnkit.claims.base import Arm
+from attnkit.claims import Claim, Verdict
+from attnkit.claims.base import LEAST_SEEDS, Arm
 from attnkit.claims.measures import measured
-from attnkit.evidence.tuning import Recipe, Request
+from attnkit.evidence.record import Evidence
+from attnkit.evidence.tuning import Recipe, Request, Tuned
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.pace import work_of
 from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
@@ -38,13 +40,24 @@ MOST_SEEDS = 40
 MOST_TOGETHER = 10
 """Largest number of variants in a trial: an interruption loses little, and memory stays small."""
 
+NEW_SEED = 70_000
+"""First seed of new runs, which no shipped record has used."""
+
+QUICK_SEEDS = 20
+"""Most seeds of the quick form."""
+
+TWO_MINUTES = 6_000.0
+"""Work that ends in about two minutes on two cores, in 10⁹ multiply-adds."""
+
+NO_WORSE_SEEDS = 17
+"""Fewest seeds that can show "no worse": if no seed of 17 is worse, at most a fifth of all is."""
+
 
 @dataclass(frozen=True)
 class Trial:
     """An experiment whose variants are arms at certain learning rates.
 
     Attributes:
-        experiment: The experiment.
         cells: (name of the arm, recipe) of every variant, in their order.
         up_to: Multiple of the arms' base steps for which the experiment is trained.
     """
@@ -55,27 +68,17 @@ class Trial:
 
     def scores(self, snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
         """Read all measures from a snapshot of the experiment: arm → measure → (k, s)."""
-        parts = {
-            measure: np.split(values, len(self.cells), -1)
-            for measure, values in measured(snapshot, self.up_to).items()
-        }
-        return {
-            name: {measure: parts[measure][index] for measure in parts}
-            for index, (name, _) in enumerate(self.cells)
-        }
+        found = zip(self.cells, measured(snapshot, self.up_to), strict=True)
+        return {name: scores for (name, _), scores in found}
 
 
 def tuning_trials(requests: Sequence[tuple[Arm, Request]]) -> list[Trial]:
     """Return the trials that train the runs of requests."""
     by_seeds: dict[tuple[int, int], list[_Cell]] = {}
-    for arm, request in requests:
-        cell = _Cell(arm, request.times, request.recipe)
-        by_seeds.setdefault((request.first, request.n_seeds), []).append(cell)
-    return [
-        trial
-        for (first, n_seeds), cells in by_seeds.items()
-        for trial in _trials(cells, n_seeds, TUNING_SEED + first)
-    ]
+    for arm, one in requests:
+        cell = _Cell(arm, one.times, one.recipe)
+        by_seeds.setdefault((one.n_seeds, TUNING_SEED + one.first), []).append(cell)
+    return [trial for seeds, cells in by_seeds.items() for trial in _trials(cells, *seeds)]
 
 
 def comparing_trials(
@@ -84,10 +87,8 @@ def comparing_trials(
     """Return the trials that compare arms, each with one recipe.
 
     Args:
-        arms: The arms.
         recipes: Name of the arm → recipe; a missing arm has the settings of its task.
         n_seeds: Number of seeds, unless `Arm.most_seeds` is smaller.
-        first_seed: The first seed.
     """
     cells = [_Cell(arm, arm.up_to, recipes.get(arm.name) or own_recipe(arm)) for arm in arms]
     return _trials(cells, n_seeds, first_seed)
@@ -98,17 +99,12 @@ def own_recipe(arm: Arm) -> Recipe:
     return Recipe(arm.experiment.training.learning_rate)
 
 
-@dataclass(frozen=True)
 class _Cell:
     """An arm, trained for a multiple of its base steps with a recipe."""
 
-    arm: Arm
-    times: int
-    recipe: Recipe
-
-    @cached_property
-    def experiment(self) -> Experiment:
-        return self.arm.trained_for(self.times, self.recipe.schedule)
+    def __init__(self, arm: Arm, times: int, recipe: Recipe) -> None:
+        self.arm, self.times, self.recipe = arm, times, recipe
+        self.experiment = arm.trained_for(times, recipe.schedule)
 
 
 def _trials(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial]:
@@ -118,9 +114,7 @@ def _trials(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial
     """
     groups: dict[str, list[_Cell]] = {}
     for cell in cells:
-        settings = {
-            name: value for name, value in cell.experiment.settings().items() if name != "sharing"
-        }
+        settings = cell.experiment.settings() | {"sharing": None}
         others = [cell.times, cell.arm.most_seeds, bool(cell.arm.recipe_of)]
         key = json.dumps([settings, *others], sort_keys=True)
         groups.setdefault(key, []).append(cell)
@@ -147,16 +141,12 @@ def _fitting(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Tria
     }
     try:
         experiment = cells[0].experiment.replace(
-            sharing=list(by_variant),
-            n_seeds=n_seeds,
-            first_seed=first_seed,
+            sharing=list(by_variant), n_seeds=n_seeds, first_seed=first_seed
         )
     except InvalidExperiment:
-        if len(cells) > 1:
-            half = len(cells) // 2
+        if (half := len(cells) // 2) > 0:
             parts = [(cells[:half], n_seeds, first_seed), (cells[half:], n_seeds, first_seed)]
-        elif n_seeds > 1:
-            half = n_seeds // 2
+        elif (half := n_seeds // 2) > 0:
             parts = [(cells, half, first_seed), (cells, n_seeds - half, first_seed + half)]
         else:
             raise
@@ -169,3 +159,57 @@ def _fitting(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Tria
 def tuning_measure(arm: Arm) -> str:
     """Return the measure by which recipes are chosen: "loss" on text, else "accuracy"."""
     return "loss" if arm.experiment.task.loss_to_beat is not None else "accuracy"
+
+
+@dataclass(frozen=True)
+class QuickForm:
+    """The runs of a claim's quick form: what decides, with recorded recipes.
+
+    Of a claim that did not hold, that is the cheapest of the statements that failed, as any of them
+    refutes it; otherwise all statements. No arm is trained for longer than its claim says.
+
+    Attributes:
+        arms: Arms of the statements that are tested; without a record, also those whose recipes
+            they use.
+        n_seeds: Number of seeds of every arm, at most `QUICK_SEEDS`: as many as end in about two
+            minutes; half of those of the full form without a record.
+        tuned: Arm → its recorded recipe; empty without a current record.
+    """
+
+    arms: tuple[Arm, ...]
+    n_seeds: int
+    tuned: Mapping[str, Tuned]
+
+    @staticmethod
+    def of(claim: Claim, record: Evidence | None) -> QuickForm:
+        """Return the quick form of a claim with its record, if there is one."""
+        if record is None or not record.current:
+            return QuickForm(claim.judged_arms, _within(claim.n_seeds // 2), {})
+        choices = [claim.compared_arms]
+        if record.judgement.verdict is Verdict.FAILED:
+            found = record.own_findings.items()
+            failed = [one for one, finding in found if finding.verdict is Verdict.FAILED]
+            choices = [claim.arms_of([statement]) for statement in failed] or choices
+        arms = min(choices, key=_work_of_seed)
+        tuned = {arm.name: record.tuned[arm.name] for arm in arms if arm.name in record.tuned}
+        in_time = int(TWO_MINUTES / _work_of_seed(arms))
+        return QuickForm(arms, _within(min(claim.n_seeds, in_time)), tuned)
+
+    @property
+    def untuned(self) -> bool:
+        """Whether no recipe is recorded."""
+        return not self.tuned
+
+    def trials(self, first_seed: int) -> list[Trial]:
+        """Return the trials; an arm without a recorded recipe has the settings of its task."""
+        recipes = {name: one.recipe for name, one in self.tuned.items()}
+        return comparing_trials(self.arms, recipes, self.n_seeds, first_seed)
+
+
+def _work_of_seed(arms: tuple[Arm, ...]) -> float:
+    experiments = [arm.experiment for arm in arms]
+    return sum(work_of(experiment, experiment.sharing[0]) for experiment in experiments)
+
+
+def _within(n_seeds: int) -> int:
+    return max(LEAST_SEEDS, min(QUICK_SEEDS, n_seeds))

@@ -12,10 +12,9 @@ Reference: Jamieson and Talwalkar 2016, arXiv 1502.07943 (successive halving).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -66,9 +65,6 @@ class Tried:
     """Result of one recipe in a search.
 
     Attributes:
-        rate: The learning rate.
-        schedule: The schedule.
-        n_seeds: Number of seeds.
         n_solved: Number of seeds that have solved the task at the last step.
         mean: Mean accuracy or loss at the last step; NaN if a run diverged.
     """
@@ -85,7 +81,6 @@ class Tuned:
     """The recipe that was found for an arm, and those that were tried.
 
     Attributes:
-        rate: The learning rate.
         schedule: The schedule; None for that of the arm's settings.
         by: What was compared, "accuracy" or "loss".
         steps: Number of steps for which recipes were tried.
@@ -147,7 +142,6 @@ def scores_of(runs: Runs, by: str) -> Float64[np.ndarray, " s"]:
     """Return a score for every run, (s,); higher is better.
 
     Args:
-        runs: The curves.
         by: "loss" for minus the last loss. "accuracy" for the last accuracy, plus 1 for a run that
             has solved its task, plus `SPEED` times the share of the steps that were left when it
             first had: the number of runs that learn counts most, and then how fast they do.
@@ -188,7 +182,6 @@ class Search:
     the result.
 
     Attributes:
-        arm: The arm.
         by: What is compared, "accuracy" or "loss".
     """
 
@@ -197,15 +190,18 @@ class Search:
     _screened: dict[Point, float] = field(default_factory=dict)
     _runs: dict[Point, list[Runs]] = field(default_factory=dict)
 
-    @property
-    def _times(self) -> int:
-        return self.arm.tuned_at or self.arm.up_to
+    def __post_init__(self) -> None:
+        """Read what hangs on the arm: for how long it is tuned, and the rate of its task."""
+        self._times = self.arm.tuned_at or self.arm.up_to
+        self._default = self.arm.experiment.training.learning_rate
 
     def wanted(self) -> list[Request]:
         """Return the runs that are needed next; none if the search is finished."""
         if missing := self._missing(FIRST_DOUBLINGS):
             return missing
-        beside = [p for p in self._beside(self.leading[0]) if p not in self._runs]
+        best = self.leading[0]
+        both = (best._replace(doublings=best.doublings + step) for step in (-1, 1))
+        beside = [point for point in self._allowed(both) if point not in self._runs]
         if not beside and self._never_learnt and (missing := self._missing(ALL_DOUBLINGS)):
             return missing
         again = beside or [point for point in self.leading if len(self._runs[point]) == 1]
@@ -216,17 +212,13 @@ class Search:
 
         Long trainings come first with a quarter of their steps, and then those that did best.
         """
-        every = [Point(schedule, d) for schedule in self.arm.schedules for d in doublings]
-        grid = [point for point in every if self._is_allowed(point)]
+        grid = self._allowed(Point(one, d) for one in self.arm.schedules for d in doublings)
         if short := self._times // SHORTENED:
             known = self._screened.keys() | self._runs.keys()
             if unknown := [point for point in grid if point not in known]:
                 return [self._request(point, short) for point in unknown]
-            grid = sorted(
-                (point for point in grid if point in self._screened),
-                key=lambda point: self._screened[point],
-                reverse=True,
-            )
+            screened = (point for point in grid if point in self._screened)
+            grid = sorted(screened, key=self._screened.__getitem__, reverse=True)
             first = (next(p for p in grid if p.schedule == s) for s in self.arm.schedules)
             grid = list(dict.fromkeys([*grid[:FINALISTS], *first]))
         return [self._request(p, self._times) for p in grid if p not in self._runs]
@@ -234,7 +226,7 @@ class Search:
     @property
     def _never_learnt(self) -> bool:
         """Whether no run has solved the task at its last step."""
-        runs = [one for parts in self._runs.values() for one in parts]
+        runs = chain(*self._runs.values())
         return self.by == "accuracy" and all((one.accuracy[-1] < SOLVED).all() for one in runs)
 
     def add(self, request: Request, runs: Runs) -> None:
@@ -268,41 +260,27 @@ class Search:
 
         return sorted(self._runs, key=worth_of, reverse=True)[:FINALISTS]
 
-    @cached_property
-    def _default(self) -> float:
-        """The learning rate of the task."""
-        return self.arm.experiment.training.learning_rate
-
     def _recipe(self, point: Point) -> Recipe:
         return Recipe(float(f"{self._default * 2.0**point.doublings:.4g}"), point.schedule)
 
     def _request(self, point: Point, times: int) -> Request:
-        more = point in self._runs
-        first = SCREENING_SEEDS if more else 0
-        n_seeds = TUNING_SEEDS - SCREENING_SEEDS if more else SCREENING_SEEDS
-        return Request(point, self._recipe(point), times, first, n_seeds)
+        screened = (SCREENING_SEEDS, TUNING_SEEDS - SCREENING_SEEDS)
+        seeds = screened if point in self._runs else (0, SCREENING_SEEDS)
+        return Request(point, self._recipe(point), times, *seeds)
 
-    def _beside(self, point: Point) -> list[Point]:
-        """Return the points with half and with twice the learning rate, if they are allowed."""
-        both = [point._replace(doublings=point.doublings + step) for step in (-1, 1)]
-        return [one for one in both if self._is_allowed(one)]
-
-    def _is_allowed(self, point: Point) -> bool:
-        """Return whether a learning rate lies within the limits of the search."""
-        return abs(point.doublings) <= MOST_DOUBLINGS and 1e-5 <= self._recipe(point).rate <= 1.0
+    def _allowed(self, points: Iterable[Point]) -> list[Point]:
+        """Return the points whose learning rates lie within the limits of the search."""
+        near = (point for point in points if abs(point.doublings) <= MOST_DOUBLINGS)
+        return [point for point in near if 1e-5 <= self._recipe(point).rate <= 1.0]
 
     def _mean(self, point: Point) -> float:
         scores = [scores_of(runs, self.by) for runs in self._runs[point]]
         return float(np.concatenate(scores).mean())
 
     def _tried(self, point: Point) -> Tried:
-        parts = self._runs[point]
-        accuracy, loss = (
-            np.concatenate([values[-1] for values in column])
-            for column in ([runs.accuracy for runs in parts], [runs.loss for runs in parts])
-        )
-        diverged = bool(np.isnan(loss).any())
-        mean = math.nan if diverged else float((loss if self.by == "loss" else accuracy).mean())
-        rate = self._recipe(point).rate
+        accuracy = np.concatenate([runs.accuracy[-1] for runs in self._runs[point]])
+        loss = np.concatenate([runs.loss[-1] for runs in self._runs[point]])
         n_solved = int((accuracy >= SOLVED).sum())
-        return Tried(rate, point.schedule, len(accuracy), n_solved, mean)
+        values = loss if self.by == "loss" else np.where(np.isnan(loss), np.nan, accuracy)
+        rate = self._recipe(point).rate
+        return Tried(rate, point.schedule, len(loss), n_solved, float(values.mean()))

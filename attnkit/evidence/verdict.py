@@ -33,8 +33,7 @@ from jaxtyping import Float64
 from scipy.special import bdtr, bdtrc, betaincinv, stdtr
 
 from attnkit.claims.base import FOLLOWED, LEAST_SEEDS, LONGEST, Verdict
-from attnkit.claims.names import joined
-from attnkit.claims.statements import Statement
+from attnkit.claims.statements import Statement, joined
 from attnkit.foundation.language import Message, mark
 from attnkit.training.statistics import mean_interval, median_interval
 
@@ -49,9 +48,6 @@ ROUNDING = 1e-6
 
 Records are rounded to nine digits, and "more than four times the steps" must not depend on that.
 """
-
-STILL_RISES = 0.02
-"""Accuracy still rises if either of the last two doublings of the steps adds more than this."""
 
 Method = Literal["pairs", "mean"]
 
@@ -105,16 +101,15 @@ RULE = joined(*_RULES, between="\n")
 """The rule in words, as Markdown for pages; `tr` translates it."""
 
 
-def _in_lines(rule: str) -> str:
-    """Return a part of the rule in lines of 100 columns, wrapped before numbers are filled in."""
-    template, values = (rule.template, rule.values) if isinstance(rule, Message) else (rule, {})
-    return textwrap.fill(template, 100).format(**values)
+_LINES = [
+    textwrap.fill(rule.template, 100).format(**rule.values)
+    for rule in _RULES
+    if isinstance(rule, Message)
+]
 
-
-RULE_HASH = hashlib.blake2b(
-    "\n".join(["", *map(_in_lines, _RULES), ""]).encode(), digest_size=8
-).hexdigest()
-"""Sixteen hexadecimal digits that identify the English wording of the rule, in lines."""
+RULE_HASH = hashlib.blake2b("\n".join(["", *_LINES, ""]).encode(), digest_size=8).hexdigest()
+"""Sixteen hexadecimal digits that identify the English wording of the rule, in lines of 100 columns
+that were wrapped before its numbers were filled in."""
 
 Scores = Float64[np.ndarray, " s"]
 
@@ -124,6 +119,7 @@ class Finding:
     """Result of the test of one statement.
 
     Attributes:
+        statement: The statement.
         n_pairs: Number of seeds that both arms have.
         n_worse: Pairs whose difference a statement of "worse" (or "better") asserts, or one of "no
             worse" excludes; for a region with two limits, pairs outside it.
@@ -140,6 +136,7 @@ class Finding:
         p_not: Two-sided p-value for "did not hold"; 1 if the seeds do not show it.
     """
 
+    statement: Statement
     n_pairs: int
     n_worse: int
     n_better: int
@@ -170,6 +167,14 @@ class Finding:
             return Verdict.HELD
         return Verdict.FAILED if self.p_not <= 1 - LEVEL else Verdict.UNDECIDED
 
+    @property
+    def loser(self) -> str | None:
+        """Name of the arm that is worse than the other one; None if neither is shown."""
+        shown = Verdict.HELD if self.statement.asserts_difference else Verdict.FAILED
+        if self.verdict is not shown:
+            return None
+        return self.statement.right if self.statement.counts_better else self.statement.left
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -189,10 +194,6 @@ def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
 
     They are NaN where a run diverged. If one arm has more seeds than another, only the first seeds
     are compared. Two runs that never solve the task differ by 0 in the steps to solve it.
-
-    Args:
-        statement: The statement.
-        scores: Name of the arm → (s,) scores of the statement's measure.
     """
     n = min(len(scores[name]) for name in statement.arms)
     values = scores[statement.left][:n]
@@ -209,56 +210,37 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
     """Return the finding on one statement.
 
     Args:
-        statement: The statement.
         values: (s,) as `differences` returns them. A pair in which a run diverged, NaN, counts
             against either verdict, and means are then not compared.
     """
-    worse, better, lost = (int(count) for count in _counts(statement, values))
+    n, (worse, better, lost) = len(values), _counts(statement, values)
     compares_means = statement.measured.compares_means
     known = np.full(1, np.nan) if compares_means and np.isinf(values).any() else values
     interval = (mean_interval if compares_means else median_interval)(known, LEVEL)
-    share_low, share_high = _share_interval(worse, worse + lost, len(values))
-    p_held, p_not = p_values(statement, values)
+    p_held = p_not = 1.0
+    if n >= LEAST_SEEDS and compares_means:
+        p_held, p_not = _by_mean(values, statement)
+    elif n >= LEAST_SEEDS:
+        p_held, p_not = _p_worse(worse, better + lost), _p_no_worse(worse + lost, n)
+        if not statement.asserts_difference:
+            p_held, p_not = p_not, p_held
     return Finding(
-        n_pairs=len(values),
-        n_worse=worse,
-        n_better=better,
-        n_lost=lost,
-        effect=float(interval.mean),
-        effect_low=float(interval.low),
-        effect_high=float(interval.high),
-        share_low=share_low,
-        share_high=share_high,
-        method="mean" if compares_means else "pairs",
-        p_held=float(p_held),
-        p_not=float(p_not),
+        statement,
+        n,
+        worse,
+        better,
+        lost,
+        float(interval.mean),
+        float(interval.low),
+        float(interval.high),
+        *_share_interval(worse, worse + lost, n),
+        "mean" if compares_means else "pairs",
+        p_held,
+        p_not,
     )
 
 
-def p_values(
-    statement: Statement, values: Float64[np.ndarray, "*n s"]
-) -> tuple[Float64[np.ndarray, " *n"], Float64[np.ndarray, " *n"]]:
-    """Return the p-values of "held" and of "did not hold", each 1 if the seeds do not show it.
-
-    Args:
-        statement: The statement.
-        values: Differences as `differences` returns them, of one set of seeds or of many.
-    """
-    n = values.shape[-1]
-    worse, better, lost = _counts(statement, values)
-    if n < LEAST_SEEDS:
-        return np.ones(worse.shape), np.ones(worse.shape)
-    if statement.measured.compares_means:
-        known = np.isfinite(values).all(-1)
-        p_held, p_not = _by_mean(np.where(known[..., None], values, 0.0), statement)
-        return np.where(known, p_held, 1.0), np.where(known, p_not, 1.0)
-    p_worse, p_no_worse = _p_worse(worse, better + lost), _p_no_worse(worse + lost, n)
-    return (p_worse, p_no_worse) if statement.asserts_difference else (p_no_worse, p_worse)
-
-
-def _counts(
-    statement: Statement, values: Float64[np.ndarray, "*n s"]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _counts(statement: Statement, values: Scores) -> tuple[int, int, int]:
     """Count the pairs beyond the limit of a statement, those as far on the other side of 0, and
     those in which a run diverged.
 
@@ -266,23 +248,21 @@ def _counts(
     them.
     """
     limit = statement.high if math.isinf(statement.low) else statement.low
-    into_region = 1.0 if math.isinf(statement.high) else -1.0
-    sign = into_region if statement.asserts_difference else -into_region
+    sign = 1 if math.isinf(statement.high) == statement.asserts_difference else -1
     signed, least = sign * values, abs(limit) + ROUNDING
-    return (signed > least).sum(-1), (signed < -least).sum(-1), np.isnan(values).sum(-1)
+    counted = (signed > least, signed < -least, np.isnan(values))
+    worse, better, lost = (int(pairs.sum()) for pairs in counted)
+    return worse, better, lost
 
 
-def _p_worse(worse: np.ndarray, better: np.ndarray) -> np.ndarray:
+def _p_worse(worse: int, better: int) -> float:
     """Return the two-sided p-value of McNemar's exact test if more pairs are worse, otherwise 1."""
-    p = 2 * bdtrc(np.maximum(worse - 1, 0), worse + better, 0.5)
-    p = np.where(worse == 0, 1.0, p)
-    return np.where(worse > better, np.minimum(1.0, p), 1.0)
+    return float(min(1, 2 * bdtrc(worse - 1, worse + better, 0.5))) if worse > better else 1.0
 
 
-def _p_no_worse(worse: np.ndarray, n: int) -> np.ndarray:
+def _p_no_worse(worse: int, n: int) -> float:
     """Return the two-sided p-value of the hypothesis that a share of `MOST_WORSE` is worse."""
-    p: np.ndarray = np.minimum(1.0, 2 * bdtr(worse, n, MOST_WORSE))
-    return p
+    return float(min(1, 2 * bdtr(worse, n, MOST_WORSE)))
 
 
 def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
@@ -292,66 +272,41 @@ def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
     return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
-def _by_mean(
-    values: Float64[np.ndarray, "*n s"], statement: Statement
-) -> tuple[np.ndarray, np.ndarray]:
+def _by_mean(values: Scores, statement: Statement) -> tuple[float, float]:
     """Return the p-values of "held" and of "did not hold" by Student's t test of the mean."""
-    n = values.shape[-1]
-    mean, error = values.mean(-1), values.std(-1, ddof=1) / math.sqrt(n)
+    if not np.isfinite(values).all():
+        return 1.0, 1.0
+    n, mean = len(values), float(values.mean())
+    error = float(values.std(ddof=1)) / math.sqrt(n)
 
-    def p(limit: float) -> np.ndarray:
-        if math.isinf(limit):
-            return np.zeros(mean.shape)
-        on_limit = np.isclose(mean, limit, rtol=1e-12, atol=1e-12)  # up to rounding
-        with np.errstate(divide="ignore", invalid="ignore"):
-            beyond = 2 * stdtr(n - 1, -abs(mean - limit) / error)
-        return np.where(on_limit, 1.0, np.where(error == 0, 0.0, beyond))
+    def p(limit: float) -> float:
+        if math.isclose(mean, limit, rel_tol=1e-12, abs_tol=1e-12):  # up to rounding
+            return 1.0
+        is_certain = math.isinf(limit) or error == 0
+        return 0.0 if is_certain else float(2 * stdtr(n - 1, -abs(mean - limit) / error))
 
-    p_low, p_high = p(statement.low), p(statement.high)
-    inside = (statement.low < mean) & (mean < statement.high)
-    p_outside = np.where(mean <= statement.low, p_low, p_high)
-    return np.where(inside, np.maximum(p_low, p_high), 1.0), np.where(inside, 1.0, p_outside)
+    if statement.low < mean < statement.high:
+        return max(p(statement.low), p(statement.high)), 1.0
+    return 1.0, p(statement.low if mean <= statement.low else statement.high)
 
 
 def with_rivals(finding: Finding, others: Sequence[Finding]) -> Finding:
     """Return the finding on a statement that stands with every recipe of the arm that is worse.
 
     Args:
-        finding: The finding with the best recipe.
         others: Findings with the next best ones. The largest p-value counts: to be called worse, an
             arm must be so with each of them, because tuning may have missed the best one.
     """
-    held = max(one.p_held for one in (finding, *others))
-    not_held = max(one.p_not for one in (finding, *others))
+    every = (finding, *others)
     if finding.verdict is Verdict.HELD:
-        return replace(finding, p_held=held)
-    return replace(finding, p_not=not_held)
-
-
-def loser(statement: Statement, finding: Finding) -> str | None:
-    """Return the name of the arm that is worse than the other one, or None if neither is shown."""
-    shown = Verdict.HELD if statement.asserts_difference else Verdict.FAILED
-    if finding.verdict is not shown:
-        return None
-    return statement.right if statement.counts_better else statement.left
-
-
-def still_rises(accuracy: np.ndarray) -> bool:
-    """Return whether accuracy still rises with the steps, see `STILL_RISES`.
-
-    Args:
-        accuracy: (k,) mean accuracy at 1, 2, 4, ... times the steps.
-    """
-    gains = np.diff(accuracy)[-2:]
-    return bool(len(gains) < 2 or (gains > STILL_RISES).any())
+        return replace(finding, p_held=max(one.p_held for one in every))
+    return replace(finding, p_not=max(one.p_not for one in every))
 
 
 def judge(findings: Sequence[Finding], *, all_tested: bool = True) -> Judgement:
     """Return the verdict on a claim from the findings on its statements, which must all hold.
 
-    Args:
-        findings: The findings on the statements that were tested.
-        all_tested: Whether all were; otherwise the claim may be refuted, but cannot hold.
+    Unless all were tested, the claim may be refuted, but cannot hold.
     """
     p_held = max(finding.p_held for finding in findings) if all_tested else 1.0
     p_not = min(1.0, len(findings) * min(finding.p_not for finding in findings))

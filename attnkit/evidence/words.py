@@ -17,7 +17,7 @@ from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, rivals_of
 from attnkit.evidence.tuning import Tried
-from attnkit.evidence.verdict import MOST_WORSE, Finding, loser
+from attnkit.evidence.verdict import MOST_WORSE, Finding
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.words import capitalised, listed
@@ -26,12 +26,7 @@ from attnkit.training.summary import fixed, percent
 
 @dataclass(frozen=True)
 class Table:
-    """A table of plain texts.
-
-    Attributes:
-        head: Headings of the columns.
-        rows: Cells; the first one of a row names it.
-    """
+    """A table of plain texts."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -79,12 +74,8 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
         tasks.append(tr(experiment.task.title))
         positions.append(tr(known["positions"].label_of(sizes.positions)))
         masks.add(sizes.self_mask)
-        own = {
-            "n_heads": {sizes.n_heads},
-            "d_head": {sizes.d_k, sizes.d_v},
-            "d_mlp": {sizes.d_mlp},
-            "steps": {arm.steps},
-        }
+        own = {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
+        own |= {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}
         for name in filter(known.__contains__, _SIZES):
             numbers = found[name].setdefault(known[name].label, set())
             numbers.update(own.get(name) or {values[name]})
@@ -97,16 +88,17 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     return f"{'; '.join(parts)}."
 
 
-def tested_in_words(statement: Statement, finding: Finding) -> str:
+def tested_in_words(finding: Finding) -> str:
     """Return a statement in words that its finding allows, without a full stop.
 
     A variant that falls behind with no more than half of the seeds is not called worse; it falls
     behind more often. Of one that is called no worse the share of the seeds is told for which that
     is shown.
     """
-    if not statement.asserts_difference:
-        return _limited(tr(statement.text), finding)
-    return tr(statement.more_often if finding.is_frequency else statement.text)
+    statement = finding.statement
+    if statement.asserts_difference:
+        return tr(statement.more_often if finding.is_frequency else statement.text)
+    return _limited(tr(statement.text), finding)
 
 
 def _limited(sentence: str, finding: Finding) -> str:
@@ -117,9 +109,9 @@ def _limited(sentence: str, finding: Finding) -> str:
     return tr("{sentence}, with at least {share} of all seeds", sentence=sentence, share=share)
 
 
-def found_in_words(statement: Statement, finding: Finding) -> str:
+def found_in_words(finding: Finding) -> str:
     """Return the finding on a statement, without a full stop."""
-    tested = capitalised(tested_in_words(statement, finding))
+    tested, statement = capitalised(tested_in_words(finding)), finding.statement
     if finding.verdict is Verdict.UNDECIDED:
         return tr("The seeds do not decide whether this is true: “{statement}”", statement=tested)
     if finding.verdict is Verdict.HELD:
@@ -129,18 +121,17 @@ def found_in_words(statement: Statement, finding: Finding) -> str:
     return capitalised(tr(statement.more_often if finding.is_frequency else statement.opposite))
 
 
-def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Finding]:
-    """Return the first statement that has the verdict on its claim; the first if none has.
+def main_finding(evidence: Evidence, verdict: Verdict) -> Finding:
+    """Return the finding on the first statement that has the verdict on its claim, or the first.
 
     If only the other claims, read together with this one, leave it undecided, that is the statement
     which is the least certain.
     """
-    pairs = list(zip(evidence.statements, evidence.findings, strict=True))
     alone = evidence.judgement.verdict
     if verdict is Verdict.UNDECIDED and alone is Verdict.HELD:
-        return max(pairs, key=lambda pair: pair[1].p_held)
-    found = [pair for one in (verdict, alone) for pair in pairs if pair[1].verdict is one]
-    return (found or pairs)[0]
+        return max(evidence.findings, key=lambda finding: finding.p_held)
+    found = [f for one in (verdict, alone) for f in evidence.findings if f.verdict is one]
+    return (found or evidence.findings)[0]
 
 
 def _share(n: int, of: int) -> str:
@@ -153,24 +144,25 @@ def statements_table(evidence: Evidence) -> Table:
     Beside the pairs stands with how many more recipes the verdict stands.
     """
     rows = []
-    for statement, finding in zip(evidence.statements, evidence.findings, strict=True):
-        solved, seeds = [], ""
+    for finding in evidence.findings:
+        solved, seeds = [], []
         if finding.method == "pairs":
-            for name in statement.arms:
-                share = _share(*evidence.n_solved(name, statement.at))
-                solved.append(f"{arm_title(name)}: {share}")
-            seeds = pairs_in_words(statement, finding)
-            rivals = rivals_of(loser(statement, finding) or "", evidence.tuned)
-            n_more = sum(name in evidence.scores for name in rivals)
-            more = tr_n(
-                "the same with {n} more learning rate or schedule",
-                "the same with {n} more learning rates or schedules",
-                n_more,
-            )
-            seeds = f"{seeds}; {more}" if n_more else seeds
+            for name in finding.statement.arms:
+                n_solved = _share(*evidence.n_solved(name, finding.statement.at))
+                solved.append(f"{arm_title(name)}: {n_solved}")
+            seeds.append(pairs_in_words(finding))
+            rivals = rivals_of(finding.loser or "", evidence.tuned)
+            if n_more := sum(name in evidence.scores for name in rivals):
+                seeds.append(
+                    tr_n(
+                        "the same with {n} more learning rate or schedule",
+                        "the same with {n} more learning rates or schedules",
+                        n_more,
+                    )
+                )
+        tested, effect = tested_in_words(finding), effect_in_words(finding)
         verdict = f"{finding.verdict.mark} {tr(finding.verdict)}"
-        tested, effect = tested_in_words(statement, finding), effect_in_words(statement, finding)
-        rows.append((tested, "; ".join(solved), seeds, effect, verdict))
+        rows.append((tested, "; ".join(solved), "; ".join(seeds), effect, verdict))
     head = (
         # Translators: heading above statements that were tested.
         tr("Tested"),
@@ -186,9 +178,8 @@ def statements_table(evidence: Evidence) -> Table:
 def tuning_table(evidence: Evidence) -> Table:
     """Return a row for every arm: its learning rate and schedule, and those that were tried."""
     rows, rivals = [], {arm.name for arm in evidence.rivals}
-    for name, tuning in evidence.tuned.items():
-        if name in rivals:
-            continue
+    for name in (name for name in evidence.tuned if name not in rivals):
+        tuning = evidence.tuned[name]
         tried: dict[str, list[str]] = {}
         for one in tuning.tried:
             told = f"{one.rate:g}: {_tried_in_words(one, tuning.by)}"
@@ -223,15 +214,13 @@ def _tried_in_words(tried: Tried, by: str) -> str:
     return share if tried.n_solved else f"{share} ({mean})"
 
 
-def finding_in_words(statement: Statement, finding: Finding) -> str:
+def finding_in_words(finding: Finding) -> str:
     """Return the finding on a statement in a few words."""
-    effect = effect_in_words(statement, finding)
+    effect, lost = effect_in_words(finding), finding.n_lost
     if finding.method == "pairs":
-        return "; ".join(filter(None, [pairs_in_words(statement, finding), effect]))
-    lost = ""
-    if finding.n_lost:
-        lost = tr("diverged with {n} of {all} seeds", n=finding.n_lost, all=finding.n_pairs)
-    return ", ".join(filter(None, (effect, lost)))
+        return "; ".join(filter(None, [pairs_in_words(finding), effect]))
+    diverged = tr("diverged with {n} of {all} seeds", n=lost, all=finding.n_pairs) if lost else ""
+    return ", ".join(filter(None, (effect, diverged)))
 
 
 # Translators: numbers of seeds; alike are those with which neither variant is better.
@@ -244,13 +233,13 @@ _WORSE_FIRST = mark(
 )
 
 
-def pairs_in_words(statement: Statement, finding: Finding) -> str:
+def pairs_in_words(finding: Finding) -> str:
     """Return the numbers of seeds with which the left arm is worse, better and alike.
 
     The first number has the exact interval of its share.
     """
     pairs = tr(
-        _BETTER_FIRST if statement.counts_better else _WORSE_FIRST,
+        _BETTER_FIRST if finding.statement.counts_better else _WORSE_FIRST,
         n=finding.n_worse,
         all=finding.n_pairs,
         low=percent(finding.share_low),
@@ -258,11 +247,9 @@ def pairs_in_words(statement: Statement, finding: Finding) -> str:
         n_others=finding.n_better,
         n_alike=finding.n_alike,
     )
-    if not finding.n_lost:
-        return pairs
     # Translators: number of seeds with which a run diverged.
     lost = tr("diverged with {n}", n=finding.n_lost)
-    return f"{pairs}, {lost}"
+    return f"{pairs}, {lost}" if finding.n_lost else pairs
 
 
 _IN_UNIT = {
@@ -281,12 +268,12 @@ _EFFECTS = {
 """Effects by the method of the test, and by whether there is a right arm."""
 
 
-def effect_in_words(statement: Statement, finding: Finding) -> str:
+def effect_in_words(finding: Finding) -> str:
     """Return the median or mean difference with its interval; empty if it is NaN.
 
     Of steps it is a ratio.
     """
-    values = (finding.effect, finding.effect_low, finding.effect_high)
+    values, statement = (finding.effect, finding.effect_low, finding.effect_high), finding.statement
     if statement.measured.unit == "doublings":
         template = mark("median ratio {effect}")
         effect, low, high = ("" if np.isnan(one) else f"{2**one:.2g}" for one in values)
@@ -314,13 +301,14 @@ def _difference(value: float, statement: Statement) -> str:
     return "" if np.isnan(value) else fixed(scale * value, digits, "+")
 
 
-def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:
+def values_in_words(evidence: Evidence, finding: Finding) -> str:
     """Return the values of the arms that a statement compares, and the number of seeds.
 
     They are means over seeds, and medians of steps; numbers of seeds that have solved the task, if
     some seeds of an arm have and others have not. Of four arms, both differences are given. If only
     some pairs differ, the text begins with their number.
     """
+    statement = finding.statement
     is_share = statement.measure == "accuracy"
     solved = [evidence.n_solved(name, statement.at) for name in statement.arms if is_share]
     if any(0 < n < of for n, of in solved):
@@ -337,22 +325,20 @@ def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) 
         text = f"{_values_of_arms(evidence, statement)}, {seeds}"
     if not finding.is_frequency:
         return text
-    numbers = {"all": finding.n_pairs, "n_others": finding.n_better}
-    if statement.counts_better:
-        counts = tr_n(
-            "{n} of {all} seeds gets ahead, {n_others} the other way round",
-            "{n} of {all} seeds get ahead, {n_others} the other way round",
-            finding.n_worse,
-            **numbers,
-        )
-    else:
-        counts = tr_n(
-            "{n} of {all} seeds falls behind, {n_others} the other way round",
-            "{n} of {all} seeds fall behind, {n_others} the other way round",
-            finding.n_worse,
-            **numbers,
-        )
-    return f"{counts}; {text}"
+    n, numbers = finding.n_worse, {"all": finding.n_pairs, "n_others": finding.n_better}
+    ahead = tr_n(
+        "{n} of {all} seeds gets ahead, {n_others} the other way round",
+        "{n} of {all} seeds get ahead, {n_others} the other way round",
+        n,
+        **numbers,
+    )
+    behind = tr_n(
+        "{n} of {all} seeds falls behind, {n_others} the other way round",
+        "{n} of {all} seeds fall behind, {n_others} the other way round",
+        n,
+        **numbers,
+    )
+    return f"{ahead if statement.counts_better else behind}; {text}"
 
 
 _MEDIAN_STEPS = {
@@ -369,11 +355,7 @@ def _values_of_arms(evidence: Evidence, statement: Statement) -> str:
     """Return the means of arms, or two differences of them, or medians of steps."""
     unit = statement.measured.unit
     if unit == "doublings":
-        values = evidence.scores_at(statement.measure, statement.at)
-        left, right = (
-            2 ** float(np.median(np.where(np.isnan(values[name]), np.inf, values[name])))
-            for name in statement.arms
-        )
+        left, right = (evidence.median_steps(name, statement.at) for name in statement.arms)
         return tr(_MEDIAN_STEPS[left < math.inf, right < math.inf], left=left, right=right)
     means = [evidence.mean(name, statement.measure, statement.at) for name in statement.arms]
     if len(means) == 4:
@@ -410,14 +392,13 @@ def followed_in_words(evidence: Evidence) -> str:
             continue
         n_solved, n = evidence.n_solved(arm.name, arm.up_to)
         values = {"variant": arm_title(name), "n": n_solved, "all": n, "steps": arm.steps}
+        median, rises = evidence.median_steps(arm.name, arm.up_to), evidence.still_rises(arm.name)
         if n_solved:
-            median = 2 ** float(np.median(evidence.scores[arm.name]["steps_to_solve"][-1]))
-            some = _SOME_AND_MEDIAN if math.isfinite(median) else _SOME
-            parts.append(tr(some, **values, median=median))
+            text = _SOME_AND_MEDIAN if math.isfinite(median) else _SOME
         else:
-            none = _NONE_BUT_RISES if evidence.still_rises(arm.name) else _NONE
-            accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
-            parts.append(tr(none, **values, accuracy=accuracy))
+            text = _NONE_BUT_RISES if rises else _NONE
+        accuracy = percent(evidence.mean(arm.name, at=arm.up_to))
+        parts.append(tr(text, **values, median=median, accuracy=accuracy))
     arms = "; ".join(parts)
     return arms and tr("Trained for longer, with recipes tuned for it: {arms}.", arms=arms)
 

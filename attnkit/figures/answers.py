@@ -31,10 +31,6 @@ def answers_table(
     """Return an HTML table with a row per variant: its answer and its attention on every entry.
 
     Args:
-        experiment: The experiment that trained the variants.
-        book: The entries.
-        question: The question about the book.
-        answers: Answers of all variants.
         seed: Seed whose answer is shown; None for the most frequent answer and the mean attention.
         layer: Layer whose attention is shown, counted from 0.
     """

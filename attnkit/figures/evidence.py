@@ -1,4 +1,4 @@
-"""Figures of the seeds behind a claim: their scores arm by arm, and their differences in pairs.
+"""Figures of the seeds behind a claim: scores arm by arm, differences in pairs, and elsewhere.
 
 Evidence of a run in progress may lack arms and seeds; what is there is plotted.
 """
@@ -8,18 +8,32 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 
 import numpy as np
 
+from attnkit.claims import Claim
 from attnkit.claims.base import Arm, arm_title
-from attnkit.claims.measures import MEASURES, Measure
+from attnkit.claims.measures import Measure
 from attnkit.claims.statements import Statement
+from attnkit.evidence.elsewhere import TITLES, Elsewhere, in_words
+from attnkit.evidence.elsewhere import value_in_words as side_in_words
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import differences, judge_statement
 from attnkit.evidence.words import difference_in_words, finding_in_words, tested_in_words
-from attnkit.figures.marks import STRIPE, Mark, dots, level, region, row_offsets, stripes, text
+from attnkit.figures.marks import (
+    OUTLINE,
+    STRIPE,
+    Mark,
+    dots,
+    level,
+    region,
+    row_offsets,
+    stripes,
+    text,
+)
 from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
 from attnkit.figures.strips import (
     LINE,
@@ -49,12 +63,27 @@ DIFFERENCES_KEY = mark(
 )
 """How to read `plot_differences`."""
 
+ELSEWHERE_KEY = mark(
+    "Three new seeds in every structure, each variant at the best of three learning rates. "
+    "✓ the claim holds, ✗ it does not hold, ~ it holds with some seeds, – no variant learns."
+)
+"""How to read `plot_elsewhere`."""
+
 _LABEL, _HEADING = 19, 48
 """Most characters in a line of an arm's name, which leave room for the figure on a phone, and in a
 line of text above a row of differences."""
 
 _HEIGHT = 34
 """Height of the dots of a row of differences in pixels."""
+
+_FORMS = ("", "-open", "-open-dot", "-dot")
+"""Forms of the symbols of the first, second, … arm with the same sharing."""
+
+_MOST_TICKS = 5
+"""Largest number of doublings between the ends of an axis that are all labelled."""
+
+_PLACE_HEIGHT = 19
+"""Height of the row of a structure in pixels."""
 
 _REGION = translucent(REFERENCE, 0.3)
 """Colour of the region in which a statement holds: grey, as colours mean variants."""
@@ -78,14 +107,13 @@ _TITLES = {
 """Title of the axis of differences by their unit."""
 
 
-def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
+def plot_evidence(evidence: Evidence) -> Figure:
     """Plot a row per arm: its seeds, their median or mean, and its 95% interval.
 
-    Args:
-        evidence: The evidence. Every arm is read at the step at which its statement reads it.
-        measure: Name of a recorded measure, or None for that of the first statement.
+    Every arm is read by the measure of the first statement, at the step at which its own statement
+    reads it.
     """
-    rows, plotted = _rows_of(evidence, measure)
+    rows, plotted = _rows_of(evidence)
     labels = [row.label for row in rows]
     tallest = max((label.count("<br>") + 1 for label in labels), default=1)
     marks = stripes(len(rows)) + (_chance(rows) if plotted.unit == "points" else [])
@@ -94,9 +122,9 @@ def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
     return draw([Panel(_axis(plotted, rows), row_axis(labels), marks, height=height)], top=24)
 
 
-def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
+def describe_evidence(evidence: Evidence) -> str:
     """Describe in words what `plot_evidence` shows."""
-    rows, plotted = _rows_of(evidence, measure)
+    rows, plotted = _rows_of(evidence)
     heading = tr("{measure}, arm by arm.", measure=capitalised(axis_title(plotted)))
     return " ".join([heading, *(f"{row.title}: {row.in_words}." for row in rows)])
 
@@ -116,30 +144,28 @@ def describe_differences(evidence: Evidence) -> str:
     return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or tr("Nothing yet.")
 
 
-def _rows_of(evidence: Evidence, name: str | None) -> tuple[list[_Row], Measure]:
+def _rows_of(evidence: Evidence) -> tuple[list[_Row], Measure]:
     """Return rows for the claim's arms in their order, then for arms that it no longer has.
 
-    An arm has one row, with its best recipe. The measure is the named one, or that of the first
-    statement that was tested; if none was, that of the claim's first one.
+    An arm has one row, with its best recipe. The measure is that of the first statement that was
+    tested; if none was, of the claim's first one.
     """
     first = (*evidence.statements, *evidence.claim.statements)[0]
-    measure = MEASURES[first.measure if name is None else name]
     # The first statement on an arm says at which multiple of the base steps it is read.
     times = {arm.name: arm.up_to for _, arm in evidence.lost}
     for statement in reversed(evidence.statements):
         times |= dict.fromkeys(statement.arms, statement.at)
     rivals = {arm.name for arm in evidence.rivals}
-    arms, scores = evidence.arms, evidence.scores_at(measure.name)
+    arms, scores = evidence.arms, evidence.scores_at(first.measure)
     rows = [
-        _Row(evidence, name, arms.get(name), measure, times.get(name, first.at))
+        _Row(evidence, name, arms.get(name), first.measured, times.get(name, first.at))
         for name in dict.fromkeys((*arms, *scores))
         if name in scores and name not in rivals
     ]
-    return rows, measure
+    return rows, first.measured
 
 
 def _tips(seeds: Sequence[int], values: np.ndarray, form: Callable[[float], str]) -> list[str]:
-    """Return the text that is shown on hover of every seed."""
     return [
         tr("seed {seed}: {value}", seed=seed, value=form(value))
         for seed, value in zip(seeds, values, strict=True)
@@ -165,18 +191,15 @@ class _Row:
 
         n_unsolved = int(np.isinf(values).sum())
         # An arm that is never tied has no accuracy when tied; it has not diverged if it has a loss.
-        losses = evidence.scores_at("loss", times).get(name, values)
-        n_diverged = int(np.isnan(losses).sum())
+        n_lost = int(np.isnan(evidence.scores_at("loss", times).get(name, values)).sum())
         n_solved, n_all = evidence.n_solved(name, times) if measure.name == "accuracy" else (0, 0)
-        self.failures: list[str] = []
-        if n_diverged:
-            self.failures.append(tr_n("{n} diverged", "{n} diverged", n_diverged))
-        if n_unsolved:
-            self.failures.append(tr_n("{n} unsolved", "{n} unsolved", n_unsolved))
-        if 0 < n_solved < n_all:
-            self.failures.append(
-                tr_n("{n} of {total} solves it", "{n} of {total} solve it", n_solved, total=n_all)
-            )
+        solved = tr_n("{n} of {total} solves it", "{n} of {total} solve it", n_solved, total=n_all)
+        failures = {
+            tr_n("{n} diverged", "{n} diverged", n_lost): n_lost,
+            tr_n("{n} unsolved", "{n} unsolved", n_unsolved): n_unsolved,
+            solved: 0 < n_solved < n_all,
+        }
+        self.failures = [text for text, is_so in failures.items() if is_so]
 
         name, steps = arm_title(name), []
         if arm in evidence.claim.arms and (times := min(times, arm.up_to)) > 1:
@@ -205,9 +228,9 @@ class _Row:
             return ", ".join([tr("no value"), *self.failures])
         average, *ends = (float(number) for number in vars(self.interval).values())
         if math.isfinite(average):
-            limits = [form(end) for end in ends] if np.isfinite(ends).all() else ["", ""]
-            template = _AVERAGES[self.measure.compares_means, limits[0] != limits[1]]
-            words = tr(template, value=form(average), low=limits[0], high=limits[1])
+            low, high = map(form, ends) if np.isfinite(ends).all() else ("", "")
+            template = _AVERAGES[self.measure.compares_means, low != high]
+            words = tr(template, value=form(average), low=low, high=high)
         else:
             median = form(float(np.median(self.values)))
             words = tr("median of those that solve it {value}", value=median)
@@ -222,7 +245,6 @@ def _bounds(measure: Measure) -> tuple[float, float]:
 
 
 def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
-    """Return the horizontal axis of rows of arms."""
     ends = [end for row in rows for end in (*row.values, row.interval.low, row.interval.high)]
     ends += _bounds(measure) if measure.unit == "points" else _INCLUDED.get(measure.name, ())
     finite = [float(end) for end in ends if math.isfinite(end)] or [0.0, 1.0]
@@ -244,9 +266,8 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
         return []
     least, most = (end(chance for _, chance in known) for end in (min, max))
     low, high = f"{least:.3g}", f"{most:.3g}"
-    if low == high:
-        words = tr("chance {share}", share=in_percent(low))
-    else:
+    words = tr("chance {share}", share=in_percent(low))
+    if low != high:
         words = tr("chance {low} to {high}", low=low, high=in_percent(high))
     lines = [level(chance, upright=True, ends=(y - 0.5, y + 0.5)) for y, chance in known]
     return [*lines, text(words, least, x_anchor="center" if least > 15 else "left")]
@@ -267,8 +288,8 @@ class _Difference:
         self.scale = scale_of(statement.measured)
         self.effect = Interval(*(self.scale * np.array(effect)))
         self.region = (self.scale * statement.low, self.scale * statement.high)
-        self.tested = tested_in_words(statement, found)
-        self.in_words = f"{tr(found.verdict)}: {finding_in_words(statement, found)}"
+        self.tested = tested_in_words(found)
+        self.in_words = f"{tr(found.verdict)}: {finding_in_words(found)}"
         bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.tested, _HEADING)]
         plain = map(escape, textwrap.wrap(self.in_words, _HEADING + 6))
         self.lines = [*bold, *plain]
@@ -336,7 +357,6 @@ def _panel(rows: Sequence[_Difference]) -> Panel:
 
 
 def _title(rows: Sequence[_Difference]) -> str:
-    """Return the title of the axis of a panel of differences."""
     measure = rows[0].statement.measured
     if measure.unit:
         return tr(_TITLES[measure.unit])
@@ -347,3 +367,45 @@ def _title(rows: Sequence[_Difference]) -> str:
         # Translators: differences of a measure between two variants, or the measure of one.
         return tr("{measure}: difference, or itself", measure=tr(measure.title))
     return tr("{measure}: difference", measure=tr(measure.title))
+
+
+def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
+    """Plot a row for the structure of the claim and for every other one: its mark and the arms."""
+    measure = claim.statements[0].measured
+    own = next(place for place in result.places if place.is_own)
+    places = [own, *(place for place in result.places if not place.is_own)]
+    arms = [arm for arm in claim.arms if arm.name in own.values]
+    marks, ends = stripes(len(places)), [0.0, 100.0] if measure.unit == "points" else []
+    spread = np.linspace(-0.2, 0.2, len(arms)) if len(arms) > 1 else [0.0]
+    for arm, offset in zip(arms, spread, strict=True):
+        values = np.array([place.values[arm.name] for place in places]) * scale_of(measure)
+        known = np.flatnonzero(np.isfinite(values))
+        x, y = values[known].tolist(), (known + offset).tolist()
+        color, symbol = color_and_symbol(arm)
+        n_alike = sum(color_and_symbol(one) == (color, symbol) for one in arms[: arms.index(arm)])
+        symbol += _FORMS[n_alike % len(_FORMS)]
+        name = escape(arm_title(arm.name))
+        tips = [f"{name}: {value_in_words(value, measure)}" for value in x]
+        marks.append(dots(x, y, color, symbol=symbol, size=9, edge=OUTLINE, tips=tips, name=name))
+        ends += x
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
+    margin = 0.05 * (high - low) or 0.5
+    axis = Axis(low - margin, high + margin, axis_title(measure))
+    if measure.unit == "doublings":
+        every = max(1, math.ceil((high - low) / _MOST_TICKS))
+        ticks = range(math.ceil(low), math.floor(high) + 1, every)
+        axis = replace(axis, ticks=ticks, texts=[f"{2**tick:,}" for tick in ticks])
+    # Translators: label of the structure (layers, heads, widths) that a claim has itself.
+    as_claimed = tr("as claimed")
+    others = (f"{tr(TITLES[p.side])} {side_in_words(p)} {p.outcome.mark}" for p in places[1:])
+    labels = [f"<b>{as_claimed} {own.outcome.mark}</b>", *map(escape, others)]
+    return draw(
+        [Panel(axis, row_axis(labels), marks, height=_PLACE_HEIGHT * len(places))],
+        top=6,
+        legend="below",
+    )
+
+
+def describe_elsewhere(result: Elsewhere) -> str:
+    """Describe in words what `plot_elsewhere` shows."""
+    return tr("Where it holds. {places}.", places=in_words(result))

@@ -15,9 +15,8 @@ import streamlit as st
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
-from attnkit.evidence.quick import NEW_SEED, NO_WORSE_SEEDS, QuickForm
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.trials import Trial
+from attnkit.evidence.trials import NEW_SEED, NO_WORSE_SEEDS, QuickForm, Trial
 from attnkit.evidence.words import Table, finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA, settings
@@ -46,16 +45,12 @@ LAST_SEED = 800_000
 TICK_SECONDS = 0.4
 """Seconds between two updates while a claim trains."""
 
-_Scores = dict[str, dict[str, np.ndarray]]
-
 
 @dataclass
 class ClaimRerun(Series):
     """One claim on new seeds.
 
     Attributes:
-        claim: The claim.
-        form: Its quick form.
         trials: The trials of this form, whose experiments are the series.
         guess: The verdict that the visitor guessed.
     """
@@ -64,8 +59,7 @@ class ClaimRerun(Series):
     form: QuickForm
     trials: list[Trial]
     guess: Verdict
-    _scores: _Scores = field(default_factory=dict)
-    _unfinished: _Scores = field(default_factory=dict)
+    _scores: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -73,9 +67,8 @@ class ClaimRerun(Series):
         return max((tuple(trial.experiment.seeds) for trial in self.trials), key=len)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Take over the scores of the trial that has just finished."""
+        """Take over the scores of the trial that trains or has just finished."""
         self._scores |= self.trials[self.n_finished].scores(snapshot)
-        self._unfinished = {}
 
     def evidence(self) -> Evidence:
         """Return what has been measured by now, including the experiment that trains.
@@ -83,10 +76,8 @@ class ClaimRerun(Series):
         Arms that are not trained yet lack seeds.
         """
         job = None if self.finished else self.job
-        if job is not None:  # the job of a run that was stopped is gone; its scores stay
-            trial, snapshot = self.trials[self.n_finished], job.snapshot
-            self._unfinished = {} if snapshot is None else trial.scores(snapshot)
-        measured = {**self._scores, **self._unfinished}
+        if job is not None and job.snapshot is not None:
+            self.keep(job.snapshot)
         measures = sorted({"accuracy", "loss", *(s.measure for s in self.claim.statements)})
         nothing = np.zeros((1, 0))
         return Evidence(
@@ -97,7 +88,7 @@ class ClaimRerun(Series):
             first_seed=self.seeds[0],
             n_seeds=len(self.seeds),
             scores={
-                arm.name: {name: measured.get(arm.name, {}).get(name, nothing) for name in measures}
+                arm.name: {m: self._scores.get(arm.name, {}).get(m, nothing) for m in measures}
                 for arm in self.form.arms
             },
             tuned=self.form.tuned,
@@ -167,7 +158,6 @@ class RerunArea:
 
     Attributes:
         words: The claim and its shipped evidence.
-        question: Question that the guess answers.
         guesses: Verdict by the English text of each guess.
         reason: Reason for the shipped verdict, which follows a wrong guess; empty if unknown.
     """
@@ -315,9 +305,11 @@ class RerunArea:
             time=training_time(*self.experiments, reuse=False),
             **numbers,
         )
-        shows = tr("They can show a difference, or that at most a fifth of all seeds is worse.")
-        if self.form.n_seeds < NO_WORSE_SEEDS:
-            shows = tr("So few seeds can show a difference, but not that there is none.")
+        shows = (
+            tr("So few seeds can show a difference, but not that there is none.")
+            if self.form.n_seeds < NO_WORSE_SEEDS
+            else tr("They can show a difference, or that at most a fifth of all seeds is worse.")
+        )
         return f"{plan} {shows}"
 
     def _draw_outcome(self, rerun: ClaimRerun) -> None:
@@ -372,8 +364,8 @@ def _beside_table(own: Evidence, shipped: ClaimInWords) -> str:
     verdicts = [f"{verdict.mark} {tr(verdict)}" for *_, verdict in columns]
     rows = [(tr("seeds"), *seeds), (tr("verdict"), *verdicts)]
     for statement, finding in own.own_findings.items():
-        cells = (finding_in_words(statement, r.own_findings[statement]) for _, r, _ in columns)
-        rows.append((tested_in_words(statement, finding), *cells))
+        cells = (finding_in_words(r.own_findings[statement]) for _, r, _ in columns)
+        rows.append((tested_in_words(finding), *cells))
     return markdown_table(Table(("", *(name for name, *_ in columns)), rows))
 
 

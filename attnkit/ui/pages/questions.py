@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from attnkit.claims import CLAIMS, Verdict
+from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence import record
 from attnkit.evidence.elsewhere import load_elsewhere
 from attnkit.evidence.presentation import (
@@ -29,22 +29,23 @@ from attnkit.evidence.presentation import (
     total_in_words,
 )
 from attnkit.evidence.questions import QUESTIONS, WHY, Answer, guesses
-from attnkit.evidence.quick import QuickForm
 from attnkit.evidence.record import Evidence, Records
+from attnkit.evidence.trials import QuickForm
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import (
     effect_in_words,
     longer_in_words,
-    main_statement,
     statements_table,
     tuning_table,
 )
-from attnkit.figures.elsewhere import ELSEWHERE_KEY, describe_elsewhere, plot_elsewhere
 from attnkit.figures.evidence import (
     DIFFERENCES_KEY,
+    ELSEWHERE_KEY,
     EVIDENCE_KEY,
     describe_differences,
+    describe_elsewhere,
     plot_differences,
+    plot_elsewhere,
 )
 from attnkit.figures.learning import (
     COURSE_KEY,
@@ -186,17 +187,13 @@ def draw() -> None:
     with st.expander(tr("How verdicts are made")):
         st.markdown(tr(RULE))
         if shown is not None:
-            st.caption(plain(words_of(shown, records).made))
+            (words,) = claims_in_words(records, [CLAIMS[shown]])
+            st.caption(plain(words.made))
     if records and not is_quiet():
         file = "attnkit-claims.json"
         download(tr("All evidence as JSON"), records.to_json, file, key="claims_json")
     choice.write_link()
     components.load_plotly()
-
-
-def words_of(name: str, records: Records) -> ClaimInWords:
-    """Return the presentation of the claim with an id."""
-    return claims_in_words(records, [CLAIMS[name]])[0]
 
 
 def is_hidden(name: str) -> bool:
@@ -208,7 +205,7 @@ def is_hidden(name: str) -> bool:
 def show_question(answer: Answer, choice: QuestionChoice) -> None:
     """Draw a question with its answer and a way to train the models again."""
     question = answer.question
-    words = words_of(question.claims[0], answer.records)
+    (words,) = claims_in_words(answer.records, [CLAIMS[question.claims[0]]])
     area = RerunArea(words, tr(question.guess), question.guesses, answer.reason)
     with area.beside():
         if not is_hidden(words.claim.id):
@@ -328,10 +325,9 @@ def show_new_claims(choice: QuestionChoice, records: Records) -> None:
 def show_new_claim(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None:
     """Draw the finding on a claim, its numbers, and the learning curves of its variants."""
     claim, evidence = words.claim, words.evidence
-    if evidence is None or words.verdict is None:
+    if evidence is None or words.main is None:
         return
-    statement, finding = main_statement(evidence, words.verdict)
-    difference = capitalised(effect_in_words(statement, finding))
+    statement, difference = words.main.statement, capitalised(effect_in_words(words.main))
     left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
     with left, st.container(gap="xxsmall"):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -367,7 +363,7 @@ def show_claims(choice: QuestionChoice, records: Records) -> None:
         **bound(choice, "claim", CLAIM, choice.open_claim),
     )
     if choice.claim is not None:
-        show_claim(words_of(choice.claim, records), choice)
+        show_claim(claims_in_words(records, [CLAIMS[choice.claim]])[0])
 
 
 def all_claims(choice: QuestionChoice, records: Records) -> None:
@@ -404,21 +400,12 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
     )
 
 
-def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
+def show_claim(words: ClaimInWords) -> None:
     """Draw the finding on a claim, and the buttons that train its models again."""
     claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
     st.subheader(plain(tr(claim.title)), anchor=False)
-    if claim.is_new:
-        st.button(
-            tr("Back to what nobody had tested"),
-            icon=":material/arrow_back:",
-            type="tertiary",
-            on_click=setattr,
-            args=(choice, "view", NEW),
-            key="back_to_new",
-        )
     if evidence is None or hidden:
-        show_source(words)
+        show_source(claim)
     n_seeds = QuickForm.of(claim, evidence).n_seeds
     question = tr("What will {n} new seeds say about this claim?", n=n_seeds)
     with RerunArea(words, question, BETS, words.reason).beside():
@@ -428,10 +415,10 @@ def show_claim(words: ClaimInWords, choice: QuestionChoice) -> None:
             show_evidence(words, evidence)
 
 
-def show_source(words: ClaimInWords) -> None:
+def show_source(claim: Claim) -> None:
     """Write the question of a claim, and who says what about it."""
-    st.markdown(plain(tr(words.claim.question)))
-    st.caption(plain(f"{tr(words.claim.says)} ({tr(words.claim.source)})"))
+    st.markdown(plain(tr(claim.question)))
+    st.caption(plain(f"{tr(claim.says)} ({tr(claim.source)})"))
 
 
 def show_elsewhere(words: ClaimInWords) -> None:
@@ -462,7 +449,7 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         st.caption(tr(EVIDENCE_KEY))
         show_elsewhere(words)
     with right:
-        show_source(words)
+        show_source(words.claim)
         st.caption(plain(" ".join(filter(None, (words.tested, longer_in_words(evidence))))))
         st.caption(f"**{tr(TRAINED_WITH)}:** {plain(words.trained_with)}")
     with st.expander(tr("What was predicted, and what had been seen before")):
