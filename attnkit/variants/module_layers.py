@@ -635,7 +635,7 @@ def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tens
                 keys=n_keys,
             )
         elif part.isnan().any():
-            wrong = mark("its {part} have nan for x of ordinary size, allowed numbers", part=name)
+            wrong = mark("nan in its {part} for x of ordinary size, allowed numbers", part=name)
     if wrong:
         raise layers.error(wrong, "forward")
 
