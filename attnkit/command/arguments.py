@@ -116,8 +116,10 @@ def check_files(arguments: argparse.Namespace, *options: str) -> None:
     """Check before long work that the files of these options can be written, without writing.
 
     Raises:
-        BadInput: If a file cannot be written, or that of `--table` lacks the marks.
+        BadInput: If a file cannot be written, two options name the same file, or that of `--table`
+            lacks the marks.
     """
+    option_of_path: dict[str, str] = {}
     for name in options:
         target = getattr(arguments, name)
         if target is None or (name == "json" and target == SCREEN):
@@ -126,6 +128,9 @@ def check_files(arguments: argparse.Namespace, *options: str) -> None:
             check_writable(Path(target))
             if name == "table":
                 split_at_marks(Path(target), arguments.command)
+        other = option_of_path.setdefault(str(Path(target).resolve()), name)
+        if other != name:
+            raise BadInput(f"{got_path(f'--{name}', target)}, but --{other} writes the same file")
 
 
 def check_folder(option: str, target: str, files: Iterable[str]) -> None:
