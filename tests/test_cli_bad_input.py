@@ -52,7 +52,6 @@ OTHERS = [
     (["code", "saved", "--out", "file"], "--out: got 'file', but "),
     (["bench", "--case", "phone"], "--case: got 'phone', allowed phonebook, MQAR T=24"),
     (["bench", "--runs", "7"], "--runs: got 7, allowed 1 or a multiple of 5"),
-    (["bench", "--only-cases", "--only-supply"], "argument --only-supply: not allowed with "),
 ]
 """Command lines, and how the error begins."""
 

@@ -64,16 +64,14 @@ def add_to(commands: Commands) -> None:
         help="address of the Lab that the buttons open; default: one on the reader's own machine",
     )
     bench = add_command(
-        commands, "bench", "measure training speed against bounds, baselines and peers", _run_bench
+        commands, "bench", "measure training speed against baselines and peers", _run_bench
     )
     bench.add_argument("--peers", action="store_true", help="also x-transformers (extra `dev`)")
     bench.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
     bench.add_argument("--case", action="append", metavar="NAME", help="only this one, repeatable")
     bench.add_argument("--runs", action="append", metavar="N", help="number of runs, repeatable")
     bench.add_argument("--rounds", default="5", help="measurements of every contender")
-    only = bench.add_mutually_exclusive_group()
-    only.add_argument("--only-cases", action="store_true", help="no growth, generators, visitors")
-    only.add_argument("--only-supply", action="store_true", help="only the generators of examples")
+    bench.add_argument("--only-cases", action="store_true", help="without visitors of a server")
     bench.add_argument(
         "--table", metavar="FILE", help="replace the table between the marks in this file"
     )
@@ -150,15 +148,12 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     rounds = whole_number("--rounds", arguments.rounds, 1, _MOST)
     if arguments.peers and find_spec("x_transformers") is None:
         raise BadInput("--peers: x-transformers is not installed, it comes with the extra `dev`")
-    is_whole = not (arguments.only_cases or arguments.only_supply)
     with interrupts:
         report = run(
-            names=[] if arguments.only_supply else cases,
+            names=cases,
             n_runs=n_runs,
             peers=arguments.peers,
-            growth=is_whole,
-            supply=not arguments.only_cases,
-            live=is_whole,
+            live=not arguments.only_cases,
             rounds=rounds,
             say=say,
         )

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-import torch
-
 from attnkit.foundation.process import n_cores
-from attnkit.training.engine import choose_engine
 from benchmark.cases import Case
 from benchmark.contenders import THREADS, Team
 
@@ -20,12 +16,9 @@ _LEAST_STEPS = 2
 _REST_SECONDS = 0.02  # after it no thread of the last turn is still spinning
 
 _RATIOS = {
-    "of_bound": ("cohort", "bound"),
-    "of_true_bound": ("cohort", "true bound"),
     "over_clean_loop": ("cohort", "clean loop"),
     "over_processes": ("cohort", "processes"),
     "over_peer": ("cohort", "peer"),
-    "bound_over_clean_loop": ("bound", "clean loop"),
 }
 
 
@@ -110,10 +103,8 @@ class Comparison:
 
 
 def compare(case: Case, n_runs: int, *, peers: bool, rounds: int) -> Comparison:
-    """Time the cohort, loops, processes and bounds of one case in interleaved rounds."""
-    names = ["cohort", "bound, whole", "bound, split"]
-    names += ["true bound"] * (choose_engine(torch.device("cpu")) == "kernel")
-    names += [f"clean loop, {n} threads" for n in THREADS]
+    """Time the cohort, loops and processes of one case in interleaved rounds."""
+    names = ["cohort", *(f"clean loop, {n} threads" for n in THREADS)]
     names += [f"peer, {n} threads" for n in THREADS] * peers
     members = {name: [name] for name in names}
     members["processes"] = [f"process {i}" for i in range(min(n_cores(), n_runs))]
@@ -128,10 +119,3 @@ def compare(case: Case, n_runs: int, *, peers: bool, rounds: int) -> Comparison:
         first, *rest = (teams[name].losses() for name in compared)
         gap = max(abs(one[name] - loss) / loss for one in rest for name, loss in first.items())
         return Comparison(case.name, n_runs, rates, gap, memory)
-
-
-def measure_growth(cases: Sequence[Case], n_runs: int, rounds: int) -> Rates:
-    """Time the cohort alone in several cases, interleaved, and return the rates by case."""
-    with ExitStack() as stack:
-        cohorts = [stack.enter_context(Team(["cohort"], case, n_runs)) for case in cases]
-        return race(dict(zip([case.name for case in cases], cohorts, strict=True)), rounds)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from attnkit.foundation.process import n_cores, prepare_for_training
@@ -57,19 +56,10 @@ def _loop(
     return Loop(experiment, own, PeerTransformer if is_peer else Transformer, index is not None)
 
 
-def _bound(module: str, name: str, case: Case, n_runs: int, **options: bool) -> Any:
-    """Return a bound, whose class is imported in its process only."""
-    prepare_for_training()
-    return getattr(import_module(module), name)(case.experiment(n_runs), **options)
-
-
 THREADS = sorted({1, n_cores()})  # of loops and peers
 
 BUILDERS: dict[str, Callable[[Case, int], Any]] = {
     "cohort": _Cohort,
-    "bound, whole": partial(_bound, "benchmark.loop", "Bound", split=False),
-    "bound, split": partial(_bound, "benchmark.loop", "Bound", split=True),
-    "true bound": partial(_bound, "benchmark.true_bound", "TrueBound"),
     **{f"clean loop, {n} threads": partial(_loop, n) for n in THREADS},
     **{f"process {index}": partial(_loop, 1, index=index) for index in range(n_cores())},
     **{f"peer, {n} threads": partial(_loop, n, is_peer=True) for n in THREADS},

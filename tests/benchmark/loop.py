@@ -1,14 +1,11 @@
-"""Baselines that train one model at a time, and the rate of their matrix products alone.
+"""Baselines that train one model at a time.
 
 Loops start with the parameters of a cohort and train on its batches, which are drawn in advance.
-The bound computes each product with its two backward products; training can be faster, because it
-skips query positions of the last layer that nothing reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -17,7 +14,6 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.process import n_cores
 from attnkit.model.model import Model
 from attnkit.tasks import NOTHING
 from attnkit.training.data import TrainingData, held_out_examples
@@ -25,7 +21,6 @@ from attnkit.variants import Variant
 from attnkit.variants.sharing import ROLES
 
 CPU = torch.device("cpu")
-_RUNS_TOGETHER = 5  # in one call of a split bound
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -169,51 +164,3 @@ def _first_batches(experiment: Experiment, seed: int, n_steps: int) -> list[tupl
     data = TrainingData(experiment, [seed], CPU)
     batches = (data.next() for _ in range(n_steps))
     return [(tokens[0].contiguous(), labels[0].contiguous()) for tokens, labels in batches]
-
-
-def _operands(experiment: Experiment, n_seeds: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Return both factors and the upstream gradient of each product of a step of all sharings."""
-    size, task = experiment.size, experiment.task
-    n_batch = experiment.training.batch_size
-    n_runs, inner = n_seeds * len(experiment.sharing), size.n_heads * size.d_head
-    n_tokens, n_matrices = n_batch * task.n_ctx, n_runs * n_batch * size.n_heads
-    n_answers = n_batch * (task.n_ctx - task.answers_from)
-    shapes = []
-    for role in ROLES:
-        n_owners = sum(variant.sharing.owner(role) == role for variant in experiment.sharing)
-        shapes += [(n_seeds * n_owners, n_tokens, size.d_model, inner)] * bool(n_owners)
-    shapes += [(n_matrices, task.n_ctx, size.d_head, task.n_ctx)]  # scores
-    shapes += [(n_matrices, task.n_ctx, task.n_ctx, size.d_head)]  # pattern @ v
-    shapes += [(n_runs, n_tokens, inner, size.d_model)]
-    mlp = (size.d_model, size.d_mlp), (size.d_mlp, size.d_model)
-    shapes += [(n_runs, n_tokens, *widths) for widths in mlp if size.d_mlp]
-    shapes = shapes * size.n_layers + [(n_runs, n_answers, size.d_model, task.n_classes)]
-    return [
-        (torch.randn(n, i, k), torch.randn(n, k, j), torch.randn(n, i, j)) for n, i, k, j in shapes
-    ]
-
-
-class Bound:
-    """Matmul-only bound: all runs on all cores, or split, a few runs on one core at a time."""
-
-    def __init__(self, experiment: Experiment, *, split: bool) -> None:
-        self._n_runs, all_seeds = experiment.n_runs, experiment.n_seeds
-        n_seeds = max(1, _RUNS_TOGETHER // len(experiment.sharing)) if split else all_seeds
-        firsts = range(0, all_seeds, n_seeds)
-        self._groups = [_operands(experiment, min(n_seeds, all_seeds - first)) for first in firsts]
-        n_workers, n_threads = (n_cores(), 1) if split else (1, n_cores())
-        self._pool = ThreadPoolExecutor(
-            n_workers, initializer=torch.set_num_threads, initargs=(n_threads,)
-        )
-
-    def run(self, n_steps: int) -> int:
-        """Compute `n_steps` steps, and return the number of model-steps."""
-
-        def compute(group: list[tuple[Tensor, Tensor, Tensor]]) -> None:
-            for left, right, upstream in group:
-                torch.bmm(left, right)
-                torch.bmm(upstream, right.transpose(1, 2))
-                torch.bmm(left.transpose(1, 2), upstream)
-
-        list(self._pool.map(compute, self._groups * n_steps))
-        return n_steps * self._n_runs

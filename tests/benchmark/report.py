@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
 from statistics import median
@@ -18,28 +17,19 @@ import torch
 
 from attnkit.foundation.machine import processor_name
 from attnkit.foundation.process import n_cores
-from attnkit.tasks import TASKS
 from benchmark.cases import CASES
-from benchmark.compare import Comparison, Rates, compare, measure_growth
-from benchmark.parts import Parts, measure_parts, measure_supply
+from benchmark.compare import Comparison, compare
 
 if TYPE_CHECKING:
     from benchmark.live import LiveRates
 
-_GROWTH_RUNS = 15
-_WIDTHS = (16, 32, 64, 128)
-_LENGTHS = (8, 16, 32, 64)
-
 
 @dataclass
 class Report:
-    """All results of one run of the benchmark; growth by what grows, supply by task."""
+    """All results of one run of the benchmark."""
 
     machine: dict[str, Any]
     comparisons: list[Comparison] = field(default_factory=list)
-    growth: dict[str, Rates] = field(default_factory=dict)
-    supply: dict[str, Rates] = field(default_factory=dict)
-    parts: list[Parts] = field(default_factory=list)
     live: LiveRates | None = None
     interrupted: bool = False
 
@@ -59,9 +49,6 @@ class Report:
         return {
             "machine": self.machine,
             "comparisons": comparisons,
-            "growth": dict(ChainMap(*(rates.by_name for rates in self.growth.values()))),
-            "parts": [*map(asdict, self.parts)],
-            "supply": {task: rates.by_name for task, rates in self.supply.items()},
             **({"live": live} if live else {}),
         }
 
@@ -73,9 +60,7 @@ class Report:
             f"{m['system']}, Python {m['python']}, torch {m['torch']}. Rates in model-steps per "
             "second; ratios are medians over interleaved rounds (smallest–largest).",
             _comparison_table(self.comparisons) if self.comparisons else "",
-            "\n".join([*_scaling_lines(self.comparisons), *_growth_lines(self.growth)]),
-            _parts_table(self.parts) if self.parts else "",
-            _supply_line(self.supply) if self.supply else "",
+            "\n".join(_scaling_lines(self.comparisons)),
             _live_lines(self.live) if self.live else "",
         ]
         return "\n\n".join(filter(None, sections))
@@ -86,8 +71,6 @@ def run(
     names: Sequence[str],
     n_runs: Sequence[int],
     peers: bool,
-    growth: bool,
-    supply: bool,
     live: bool,
     rounds: int,
     say: Callable[[str], None],
@@ -98,19 +81,6 @@ def run(
         for name, n in product(names, n_runs):
             report.comparisons.append(compare(CASES[name], n, peers=peers, rounds=rounds))
             say(_comparison_table(report.comparisons[-1:]))
-        if growth:
-            base = CASES["phonebook"]
-            for dimension, cases in {
-                "width": [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS],
-                "length": [base.resized(n_entries=length // 2) for length in _LENGTHS],
-            }.items():
-                report.growth[dimension] = measure_growth(cases, _GROWTH_RUNS, rounds)
-            say("\n".join(_growth_lines(report.growth)))
-            report.parts = [measure_parts(CASES[name]) for name in names]
-            say(_parts_table(report.parts))
-        for task in TASKS if supply else ():
-            report.supply[task] = measure_supply(task, rounds)
-            say(_supply_line({task: report.supply[task]}))
         if live:
             from benchmark.live import measure_live
 
@@ -147,8 +117,6 @@ def _table(*rows: Sequence[str]) -> str:
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     columns = {
-        "of_bound": "of the bound",
-        "of_true_bound": "of the true bound",
         "over_clean_loop": "× clean loop",
         "over_processes": "× processes",
     }
@@ -174,27 +142,6 @@ def _scaling_lines(comparisons: Sequence[Comparison]) -> list[str]:
         for few, many in pairs
         if many
     ]
-
-
-def _growth_lines(growth: dict[str, Rates]) -> list[str]:
-    lines = []
-    for dimension, rates in growth.items():
-        times = {name.partition(" ")[2]: 1e6 / rates.median(name) for name in rates.by_name}
-        each = ", ".join(f"{size}: {time:.0f} µs" for size, time in times.items())
-        lines.append(f"- Time per model-step by {dimension}: {each}.")
-    return lines
-
-
-def _parts_table(cases: Sequence[Parts]) -> str:
-    names = [*cases[0].per_step, *cases[0].others]
-    times = [(parts.case, {**parts.per_step, **parts.others}) for parts in cases]
-    rows = [[case, *(f"{by_name[name]:,.0f}" for name in names)] for case, by_name in times]
-    return _table(["µs of one thread for each run", *names], *rows)
-
-
-def _supply_line(supply: dict[str, Rates]) -> str:
-    each = ", ".join(f"{name} {rates.ratio('drawn', 'used')}" for name, rates in supply.items())
-    return f"- Examples drawn over examples used by training, at each task's defaults: {each}."
 
 
 def _live_lines(live: LiveRates) -> str:
