@@ -314,31 +314,31 @@ def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
     """Return one sentence about several experiments: which variant differs most, and how."""
     metric = metric_of([one.snapshot for one in compared])
     letters = listed([one.letter for one in compared])
-    by_title: dict[str, dict[str, float]] = {}
+    by_variant: dict[Variant, dict[str, float]] = {}
     for one in compared:
         means = last_means(one.snapshot, metric)
         for variant, mean in zip(one.experiment.sharing, means, strict=True):
             if not math.isnan(mean):
-                by_title.setdefault(title_of(variant), {})[one.letter] = float(mean)
-    shared = {title: values for title, values in by_title.items() if len(values) > 1}
+                by_variant.setdefault(variant, {})[one.letter] = float(mean)
+    shared = {variant: values for variant, values in by_variant.items() if len(values) > 1}
     if not shared:
         return f"{letters} have results of no variant in common."
-    widths = {title: max(found.values()) - min(found.values()) for title, found in shared.items()}
+    widths = {variant: max(by.values()) - min(by.values()) for variant, by in shared.items()}
     levels = {
-        title: {letter: level_in_words(value, metric) for letter, value in values.items()}
-        for title, values in shared.items()
+        variant: {letter: level_in_words(value, metric) for letter, value in values.items()}
+        for variant, values in shared.items()
     }
-    differing = [title for title in shared if len({*levels[title].values()}) > 1]
+    differing = [variant for variant in shared if len({*levels[variant].values()}) > 1]
     noun = "loss" if metric == "loss" else "accuracy"
     if not differing:
         same = "about the same" if any(widths.values()) else "the same"
         if len(shared) > 1:
             return f"Every variant that {letters} share has {same} {noun}."
-        ((title, values),) = shared.items()
-        return f"{title} has {same} {noun} in {listed(values)}."
-    title = max(differing, key=widths.__getitem__)
-    texts = ", ".join(f"{level} in {letter}" for letter, level in levels[title].items())
-    return f"The {noun} of {title} differs{' most' * (len(shared) > 1)}: {texts}."
+        ((variant, values),) = shared.items()
+        return f"{title_of(variant)} has {same} {noun} in {listed(values)}."
+    variant = max(differing, key=widths.__getitem__)
+    texts = ", ".join(f"{level} in {letter}" for letter, level in levels[variant].items())
+    return f"The {noun} of {title_of(variant)} differs{' most' * (len(shared) > 1)}: {texts}."
 
 
 def level_in_words(value: float, metric: Metric = "accuracy") -> str:

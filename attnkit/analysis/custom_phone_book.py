@@ -36,8 +36,8 @@ _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
 _SEPARATORS = "\t;,:"
-_NUMBER = re.compile(r"(?:^|(?<=[\s,;:]))[+(]{0,2}\d[\d\s()./+-]*$")
-_LONGEST_NUMBER = 60
+_NUMBER = re.compile(r"(?:^|(?<=[\s,;:]))[+(]{0,2}\d[\d ()./+\u00a0\u2009\u202f-]*$")
+_LONGEST_NUMBER = 40
 
 
 class BookEntry(NamedTuple):
@@ -155,7 +155,7 @@ def same_number(number: str) -> str:
 
 def _split_line(line: str) -> tuple[str, str]:
     line = _trimmed(line)
-    number = _NUMBER.search(line, len(line) - _LONGEST_NUMBER)
+    number = _NUMBER.search(line, max(0, len(line) - 2 * _LONGEST_NUMBER))
     cut = len(line) if number is None else number.start()
     return _trimmed(line[:cut]), line[cut:].strip()
 
@@ -176,6 +176,12 @@ def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
             "got “{line}”, which has no number; allowed is a name, then a number, such as “Ada "
             "31”.",
             line=line,
+        )
+    if len(number) > _LONGEST_NUMBER:
+        return tr(
+            "got a number of {n} characters, allowed at most {most}.",
+            n=len(number),
+            most=_LONGEST_NUMBER,
         )
     if not same_name(name, task):
         return tr(

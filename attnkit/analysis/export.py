@@ -180,7 +180,8 @@ def module_weights(
     """
     wiring = experiment.wiring(Variant(variant))
     linear = {*linear_weights(wiring), "W_in", "W_out", "W_U"}
-    sources = {name: name for name in parameters if name.partition(".")[2] not in wiring.weights}
+    roles = {*wiring.weights, *experiment.wiring(Variant(variant).stages[0]).weights}
+    sources = {name: name for name in parameters if name.partition(".")[2] not in roles}
     for layer in range(len(experiment.layer_specs)):
         sources |= {f"{layer}.{own}": name for own, name in wiring.names(layer).items()}
     state_dict = {}

@@ -687,7 +687,7 @@ _PLAIN = {
     ("both", False): mark("Both variants have at least {accuracy} right."),
     ("all", False): mark("All {n_variants} variants have at least {accuracy} right."),
 }
-"""By the number of variants, and by whether they solve the task or nearly do."""
+"""Sentences by the number of variants, and by whether they solve the task or nearly do."""
 
 _SHARING = {
     # Translators: {roles} is for example "queries and keys" or "queries, keys and values".

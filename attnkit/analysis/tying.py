@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attnkit.experiment import Experiment
+from attnkit.experiment.memory import MAX_EVALUATIONS
 from attnkit.foundation.tables import csv_table
 from attnkit.foundation.words import counted, listed
 from attnkit.training.snapshot import Snapshot
@@ -285,6 +286,7 @@ def train_on(run: Experiment, seed: int, variant: str, text: str, most_steps: in
         "n_seeds": n_seeds,
         "steps": steps,
         "schedule": "constant",
+        "evaluate_every": max(training.evaluate_every, -(-steps // MAX_EVALUATIONS)),
         "warm_up": training.warm_up * training.steps / steps,
     }
     if run.equal != "nothing":  # keep the widths that equal costs have led to

@@ -21,7 +21,7 @@ Cohorts take turns, so that these values never exist all at the same time.
 _MOST_PERMANENT = 2**29
 """Largest number of values that all runs together keep during the whole training."""
 
-_MAX_EVALUATIONS = 4000
+MAX_EVALUATIONS = 4000
 """Largest number of evaluations; every snapshot carries all of them to the page."""
 
 _COSTLY = (
@@ -42,7 +42,7 @@ def check_memory(experiment: Experiment) -> None:
             others = (*_COSTLY, *type(experiment.task).model_fields, "task")
             raise disagreement("n_seeds", experiment.n_seeds, allowed, *others)
     steps, cadence = experiment.training.steps, experiment.training.evaluate_every
-    if cadence < (least := -(-steps // _MAX_EVALUATIONS)):
+    if cadence < (least := -(-steps // MAX_EVALUATIONS)):
         allowed = mark("at least {least} for {steps} steps", least=least, steps=steps)
         raise disagreement("evaluate_every", cadence, allowed, "steps")
 

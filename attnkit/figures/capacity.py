@@ -528,7 +528,8 @@ def describe_frontier(table: pd.DataFrame, cost: Cost) -> str:
 
 
 def _cost_axis(costs: np.ndarray, title: str) -> Axis:
-    """Return a logarithmic axis of costs with a few round labels, and room at its left."""
+    """Return a logarithmic axis of costs above 0, with a few round labels and room at its left."""
+    costs = costs[costs > 0]
     if not len(costs):
         return Axis(title=title)
     low, high = float(costs.min()), float(costs.max())

@@ -155,7 +155,7 @@ def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
 def allowed_names(allowed: Iterable[str], typed: str) -> str:
     """Return the allowed names for an error message, with a suggestion if `typed` is similar."""
     names = list(allowed)
-    nearest = nearest_name(typed.lower(), names)
+    nearest = nearest_name(str(typed).lower(), names)
     if not nearest:
         return ", ".join(names)
     return mark("{names} (did you mean {nearest}?)", names=", ".join(names), nearest=nearest)

@@ -7,6 +7,7 @@ readable on light and on dark backgrounds.
 from __future__ import annotations
 
 import inspect
+import numbers
 import os
 import textwrap
 from collections.abc import Callable
@@ -102,9 +103,9 @@ def plot(value: Displayed, kind: str = "", theme: str | None = None, **options: 
     value = value.snapshot if isinstance(value, Result) else value
     kinds = _kinds_of(value)
     kind = kind or next(iter(kinds))
-    if kind not in kinds:
+    if kind not in list(kinds):
         raise ValueError(f"kind: got {_quoted(kind)}, allowed {allowed_names(kinds, kind)}")
-    if theme not in THEMES:
+    if theme not in list(THEMES):
         raise ValueError(f"theme: got {_quoted(theme)}, allowed light, dark or None")
     known = list(inspect.signature(kinds[kind]).parameters)[1:]
     for name in options:
@@ -244,12 +245,13 @@ def _chosen(
         "head": (head, range(experiment.n_heads)),
     }
     for name, (value, allowed) in limits.items():
-        if value not in allowed and (name, value) != ("head", "mean"):
+        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not (is_whole and value in allowed) and (name, value) != ("head", "mean"):
             first, last = allowed[0], allowed[-1]
             words = str(first) if first == last else f"{first} to {last}"
             words += ' or "mean"' if name == "head" else ""
             raise ValueError(f"{name}: got {_quoted(value)}, allowed {words}")
-    return seed, layer, head if isinstance(head, int) else None
+    return seed, layer, None if head == "mean" else int(head)
 
 
 def _drawn(
@@ -395,7 +397,7 @@ def training_figure(rows: pd.DataFrame) -> go.Figure:
 
 
 def _measure(field: str, name: str) -> Measure:
-    if name not in MEASURES:
+    if name not in list(MEASURES):
         raise ValueError(f"{field}: got {_quoted(name)}, allowed {allowed_names(MEASURES, name)}")
     return MEASURES[name]
 

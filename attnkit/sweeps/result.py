@@ -182,7 +182,13 @@ class SweepResult:
         Raises:
             InvalidSweep: If a part is damaged.
         """
-        return SweepResult.of(sweep, folder.read_parts())
+        try:
+            return SweepResult.of(sweep, folder.read_parts())
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InvalidSweep):
+                raise
+            reason = f"a part in {folder.address}/parts has other columns than those of a sweep"
+            raise InvalidSweep(f"out: {reason} ({error}); delete it") from None
 
     @property
     def n_missing(self) -> int:

@@ -51,7 +51,7 @@ _PATIENCE = 10.0
 
 
 _COMPARED = ("accuracy", "loss", "steps_to_threshold", "score_symmetry", "learning_rate")
-"""Columns that are compared to the bit."""
+"""Columns that a check of a stored result compares to the bit with repeated runs."""
 
 
 def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> int:

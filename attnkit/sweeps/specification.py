@@ -99,7 +99,7 @@ class Axis(BaseModel):
     scale: Literal["linear", "log"] = dial("linear", "Scale", "Equal differences or equal ratios.")
 
     def values(self, *, multiple_of: int | None) -> list[int | float]:
-        """Return the values in their order: whole multiples of a number, or six digits for None.
+        """Return the values in their order, as multiples of `multiple_of` or with six digits.
 
         Raises:
             ValueError: If a logarithmic range does not lie above zero.
@@ -187,7 +187,8 @@ class Sweep(BaseModel):
     def __init__(self, /, **values: Any) -> None:
         base, axes = values.get("base", {}), values.get("axes", {})
         for key in ("base", "axes", "rates", "budget"):
-            if not isinstance(table := values.get(key, {}), Mapping | BaseModel):
+            model = {"rates": RateRule, "budget": Budget}.get(key, dict)
+            if not isinstance(table := values.get(key, {}), Mapping | model):
                 raise InvalidSweep(Problem(key, table, "a table of settings"))
         task = base.get("task", DEFAULT_TASK)
         if not is_task(task):
@@ -205,7 +206,9 @@ class Sweep(BaseModel):
         except InvalidVariant as error:
             raise InvalidSweep(Problem("sharing", error.text, f"but {error}")) from None
         except ValidationError as error:
-            raise InvalidSweep(*(_problem_of(one, type(self)) for one in error.errors())) from None
+            problems = [_problem_of(one, type(self)) for one in error.errors()[:10]]
+            by_field = {getattr(problem, "field", problem): problem for problem in problems}
+            raise InvalidSweep(*by_field.values()) from None
         self._check_experiments()
 
     def _check_experiments(self) -> None:
@@ -504,11 +507,14 @@ def _problem_of(details: ErrorDetails, model: type[BaseModel], before: str = "")
         model, path = {"rates": RateRule, "budget": Budget}[path[0]], path[1:]
     fields = {info.alias or field: info for field, info in model.model_fields.items()}
     name = path[0]
-    if details["type"] == "extra_forbidden":
+    if details["type"] == "extra_forbidden" or name not in {*fields, *model.model_fields}:
         return f"{key}: is not a key of a sweep, allowed {allowed_names(fields, name)}"
+    field = fields.get(name) or model.model_fields[name]
     allowed = "1 to 20 numbers above 0 and below 1000"  # of `multiples`, which have no title
-    if fields[name].title is not None:
-        allowed = setting_of(name, fields[name], fields[name].default).allowed
+    if name == "multiples":
+        key = key.partition(".multiples")[0] + ".multiples"
+    elif field.title is not None:
+        allowed = setting_of(name, field, field.default).allowed
     if details["type"] == "missing":
         return f"{key}: is missing, allowed {allowed}"
     return Problem(key, details["input"], allowed)

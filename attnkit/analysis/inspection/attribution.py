@@ -363,4 +363,4 @@ _SENTENCES = (
         "{added}.": lambda n: n.answer
     },
 )
-"""On the score, on the score the other way round, on the mask, and on the answer."""
+"""Sentences about the score, the reverse score, the mask and the answer, in this order."""

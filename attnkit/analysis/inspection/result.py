@@ -157,7 +157,7 @@ class Attribution:
         logits = self.logits.assign(quantity="logit", map=-1).rename(columns={"answer": "which"})
         columns = ["step", "variant", "quantity", "which", "map"]
         both = pd.concat([scores, logits]).groupby(columns, sort=False)["amount"]
-        return both.sum().reset_index()
+        return both.sum(skipna=False).reset_index()
 
     def _table(self, columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]]) -> pd.DataFrame:
         import pandas as pd

@@ -200,8 +200,7 @@ class _Layer:
         }
         self._vectors = {"Q": current.q[frames], "K": current.k[frames], "V": current.v[frames]}
         self._weights = {role: replay.model.role_weights(layer, role)[0][frames] for role in ROLES}
-        self.cosines = cache(self._cosines)
-        self._subspace = cache(lambda role, head: column_space(self.weights(role, head)))
+        self._subspaces: dict[tuple[Role, int], Array] = {}
 
     def weights(self, role: Role, head: int) -> Float32[Array, "f m d"]:
         """Return the weight matrix of a role in a head, without rules that are not linear."""
@@ -217,9 +216,12 @@ class _Layer:
         array: Array = of_head.transpose(axis, axis + 1).flatten(axis + 1).numpy()  # (…, n, p·d)
         return array
 
-    def _cosines(self, a: Role, b: Role, head: int) -> Float64[Array, "f k"]:
+    def cosines(self, a: Role, b: Role, head: int) -> Float64[Array, "f k"]:
         """Return the cosines of the principal angles of a pair of roles."""
-        return cosines_between(self._subspace(a, head), self._subspace(b, head))
+        for role in (a, b):
+            if (role, head) not in self._subspaces:
+                self._subspaces[role, head] = column_space(self.weights(role, head))
+        return cosines_between(self._subspaces[a, head], self._subspaces[b, head])
 
     def same_tokens(self, first: Role) -> bool:
         """Return whether both roles of a pair belong to the same tokens, given the first role."""

@@ -335,7 +335,7 @@ class Direction(NamedTuple):
     def farthest(self, labels: Sequence[str]) -> str:
         """Return the pair whose scores differ most, and how much of that all examples share."""
         numbers = SimpleNamespace(scores=self.scores, sign=self.sign)
-        if self.scores is not None:
+        if self.scores is not None and self.sign:
             gap = np.nan_to_num(np.abs(self.scores - self.scores.T))
             i, j = np.unravel_index(gap.argmax(), gap.shape)
             numbers.a, numbers.b, numbers.gap = labels[i], labels[j], two_decimals(float(gap[i, j]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -81,6 +82,10 @@ REPORTED = (
     "distillation bring it to 100% (notes in the repository of Kayyam et al. 2026, "
     "[arXiv 2606.04032](https://arxiv.org/abs/2606.04032))."
 )
+
+
+_NO_ANSWER = "tying_no_answer"
+"""Key in the session of the last text that came in place of a result, with its run and step."""
 
 
 @dataclass
@@ -356,8 +361,16 @@ def mixtures_area(subject: InspectedRun) -> None:
     if moves(film):
         st.info("The mixtures appear when the training has ended.")
         return
-    answer = subject.inspect_all_seeds(Inspection("tying"))
-    inspected = result_of(subject, answer, "tying", lambda: None)  # the next drawing asks again
+    # A text in place of a result stays for this run and step: every other drawing of the page
+    # would begin the same long computation once more.
+    key = [(job.id, job.step) if job is not None else None for job in (subject.lab.job, film)]
+    known_key, answer = st.session_state.get(_NO_ANSWER, (None, None))
+    if known_key != key:
+        answer = subject.inspect_all_seeds(Inspection("tying"))
+        if isinstance(answer, str):
+            st.session_state[_NO_ANSWER] = (key, answer)
+    forget = partial(st.session_state.pop, _NO_ANSWER, None)
+    inspected = result_of(subject, answer, "tying", forget)
     if inspected is None:
         return
     results, refusals = tying_results(inspected)
