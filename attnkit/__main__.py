@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,10 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_process() -> int:
     """Run the command of this process and return its exit code; the process ends next."""
     interrupts.install()
+    from attnkit.command.process import prepare_streams
     from attnkit.foundation.process import threads_of_libraries
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names can have any bytes
+    prepare_streams()
     os.environ.update(threads_of_libraries())  # before torch and numpy are imported
     code = main()
     interrupts.finish()

@@ -176,6 +176,11 @@ def test_a_file_with_a_wrong_field_is_refused_in_one_line(tmp_path, run):
         ('"K=V" }', '"K=W" }', "K=W"),
         ('{ variant = "K=V" }', "5", "arms 2: got 5, allowed a table"),
         ('{ variant = "K=V" }', '{ variant = "K=V", up_to = "x" }', "arms 2: up_to: got 'x'"),
+        (
+            '{ variant = "K=V" }',
+            '{ variant = "K=V", settings = {} }',
+            "arms 2: got the field 'settings'",
+        ),
         ("n_entries", "n_entrys", "n_entrys", "n_entries"),
         ("no_worse", "equal", "statements 1: got no comparison, allowed one of worse, no_worse"),
         ('["K=V", "QKV"]', '["K=V"]', "statements 1: the field 'right' is missing"),

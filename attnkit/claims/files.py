@@ -91,14 +91,21 @@ def _statement(at: str, row: dict[str, Any]) -> Statement:
         raise ValueError(f"{at}{kinds[0]}: got {got}, allowed a list of up to four names of arms")
     given = dict(zip(("left", "right", "second_left", "second_right"), names, strict=False))
     if kinds[0] == "difference":
+        _refuse(at, row, "unable", "more_often")
         return _marked(_checked(at, Statement, given | row), SENTENCES)
     return _marked(_checked(at, compared, {"kind": kinds[0]} | given | row), SENTENCES)
+
+
+def _refuse(at: str, row: dict[str, Any], *names: str) -> None:
+    if given := [name for name in names if name in row]:
+        raise ValueError(f"{at}got the field {given[0]!r}, which has no meaning here: leave it out")
 
 
 def _arm(at: str, row: dict[str, Any]) -> Arm:
     """Return an arm; what is no field of it is a setting of its experiment."""
     if "variant" not in row:
         raise ValueError(f"{at}the field 'variant' is missing")
+    _refuse(at, row, "settings", "sharing", "n_seeds", "first_seed")
     return _checked(at, Arm, vars(arm(**row)))
 
 

@@ -171,7 +171,7 @@ class Statement:
     more_often: str = ""
 
     def __post_init__(self) -> None:
-        """Say what is found more often.
+        """Fill in the sentence on frequencies, and check the measure.
 
         Raises:
             ValueError: If there is no such measure, or if it counts pairs of seeds and the

@@ -238,6 +238,9 @@ def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
 
     if arguments.every_setting or arguments.ship:
         return SETTINGS
+    if abs(arguments.offset) > 999_999:
+        allowed = "allowed a whole number of at most six digits"
+        raise BadInput(f"--offset: got {arguments.offset:.6g}, {allowed}")
     return (Setting(arguments.fold, arguments.offset),)
 
 
@@ -321,6 +324,8 @@ def _read_lines(arguments: argparse.Namespace) -> int:
 
     if arguments.layer is not None:
         raise BadInput("--layer: allowed with one SENTENCE only")
+    if sys.stdin is None:
+        raise BadInput("SENTENCE: missing, and standard input is closed")
     if arguments.out is not None:
         check_folder("--out", arguments.out, ())
         Path(arguments.out).mkdir(exist_ok=True)

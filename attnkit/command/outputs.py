@@ -90,6 +90,8 @@ def _run_code(arguments: argparse.Namespace) -> int:
     from attnkit.analysis.export import export_files
     from attnkit.training.results import Result
 
+    if not arguments.out:
+        raise BadInput("--out: got '', allowed a folder")
     try:
         files = export_files(Result.load(arguments.saved))
     except (OSError, ValueError) as error:

@@ -1,11 +1,13 @@
-"""Signals and standard output of a command's process.
+"""Signals and standard streams of a command's process.
 
-Ctrl-C and SIGTERM end a command at once, or let it save its results first. This module is imported
-before all slow imports, so it imports little itself.
+Ctrl-C and SIGTERM end a command at once, or let it save its results first. Streams may be closed,
+full, or read by a program that ends early. This module is imported before all slow imports, so it
+imports little itself.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -79,6 +81,28 @@ interrupts = Interrupts()
 """Handler of this process; where it is not installed, Ctrl-C works as usual in Python."""
 
 
+def prepare_streams() -> None:
+    """Make the standard streams of this process safe to use.
+
+    A closed stream is connected to the null device: otherwise the next file that is opened gets
+    its number, and libraries write their messages into that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+    encoding = sys.stderr.encoding if sys.stderr is not None else "utf-8"
+    sys.stderr = io.TextIOWrapper(
+        _Lossy(2, "w", closefd=False),
+        encoding=encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names can have any bytes
+
+
 def discard_output() -> None:
     """Connect standard output to the null device, so that nothing fails when Python exits."""
     null = os.open(os.devnull, os.O_WRONLY)
@@ -86,3 +110,13 @@ def discard_output() -> None:
     os.close(null)
     with suppress(OSError):
         sys.stdout.flush()
+
+
+class _Lossy(io.FileIO):
+    """Raw stream that ignores write errors: a lost message must not end a training."""
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)

@@ -131,7 +131,7 @@ def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> 
 
 
 def _outlook(prepared: Prepared, n_workers: int, start: float) -> str:
-    """Return what the missing runs need; a worker had trained its first batch after `start` s."""
+    """Return time and price of the missing runs; `start` is the time of a worker's first batch."""
     from attnkit.training.pace import duration_in_words
 
     seconds, price = prepared.core_hours * 3600, prepared.sweep.budget.price_per_core_hour

@@ -183,11 +183,13 @@ def _open_store(address: str) -> Iterator[ResultStore]:
     try:
         store = ResultStore(address or server.store, megabytes=server.store_megabytes)
         with closing(store):
-            yield store
+            try:
+                yield store
+            finally:
+                for note in store.notes:
+                    say(note)
     except Unavailable as error:
         raise BadInput(f"--store: {error}") from None
-    for note in store.notes:
-        say(note)
 
 
 def _find_stored(experiment: Experiment, address: str, device: str) -> Result | None:

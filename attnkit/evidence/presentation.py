@@ -162,8 +162,8 @@ class ClaimInWords:
         alone = None if self.evidence is None else self.evidence.judgement.verdict
         if alone in (None, self.verdict):
             return self.verdict_line
-        told = tr("(read alone: {verdict})", verdict=tr(str(alone)))
-        return f"{self.verdict_line} {told}"
+        read_alone = tr("(read alone: {verdict})", verdict=tr(str(alone)))
+        return f"{self.verdict_line} {read_alone}"
 
     @property
     def reason(self) -> str:
@@ -194,8 +194,8 @@ class ClaimInWords:
         """The main statement with its verdict; empty without a record."""
         if self.main is None:
             return ""
-        told = tr("Tested: “{statement}”.", statement=tested_in_words(self.main))
-        sentences = [self.main.verdict.mark, told, tr(_ENDINGS[self.main.verdict])]
+        tested = tr("Tested: “{statement}”.", statement=tested_in_words(self.main))
+        sentences = [self.main.verdict.mark, tested, tr(_ENDINGS[self.main.verdict])]
         if self._undecided_together(self.main):
             sentences.append(tr("Read together with all other claims, the claim is undecided."))
         return " ".join(sentences)
@@ -383,10 +383,13 @@ def _reading_note(records: Records) -> str:
         first = ", ".join(map(str, sorted({r.first_seed for r in records.values()})))
         return f"Verdicts are read together, at a level of 5% (Holm). Seeds count up from {first}."
     partial = ", ".join(name for name, record in records.items() if record.is_partial)
-    return "Quick form: each verdict is read alone, at 95%." + bool(partial) * (
-        " Of these claims only one statement was tested, which did not hold in the shipped "
-        f"evidence: {partial}."
-    )
+    note = "Quick form: each verdict is read alone, at 95%."
+    if partial:
+        note += (
+            " Of these claims only one statement was tested, which did not hold in the shipped "
+            f"evidence: {partial}."
+        )
+    return note
 
 
 def cache_in_words(claim: Claim) -> str:

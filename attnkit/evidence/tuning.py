@@ -191,7 +191,6 @@ class Search:
     _runs: dict[Point, list[Runs]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read what hangs on the arm: for how long it is tuned, and the rate of its task."""
         self._times = self.arm.tuned_at or self.arm.up_to
         self._default = self.arm.experiment.training.learning_rate
 

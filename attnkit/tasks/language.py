@@ -1,4 +1,4 @@
-"""Language: predict the next or the hidden characters of a real text, also of one's own.
+"""Language: predict the next or the hidden characters of a real text, which may be your own.
 
 The text is that of Python's help topics. It ships with the package, so nothing is downloaded and
 everybody trains on the same text. A result names the hash of the text.

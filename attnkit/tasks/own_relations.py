@@ -246,8 +246,12 @@ _graph = lru_cache(8)(_Graph)
 
 
 class _Walked(NamedTuple):
-    """Books before their entries are shuffled: who each entry is about, everybody once, and whom it
-    names, or the number of names for nobody, both (b, n); and the relation of all entries, (b,).
+    """Books before their entries are shuffled.
+
+    Attributes:
+        who: Person that each entry is about, (b, n); every person once.
+        whom: Person that each entry names, (b, n); the number of names stands for nobody.
+        relation: Relation of all entries of a book, (b,).
     """
 
     who: np.ndarray
