@@ -42,6 +42,7 @@ from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants import InvalidVariant
 from attnkit.variants.module import classes_in
+from attnkit.variants.module_layers import ModuleFacts
 
 SMALL = {"task": "directed", "n_seeds": 2, "steps": 20, "evaluate_every": 10, "n_eval": 64}
 LINE = "return x + self.W_O(z)"
@@ -107,6 +108,8 @@ def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
     has, lacks, masked, paired = (result.experiment.wiring(one).module.missing for one in own)
     assert (has, "a mask" in masked, "scores and pattern" in lacks) == ("", True, True)
     assert "does not return its scores, so" in paired
+    mixed = ModuleFacts("Mixed", "", returned=[(True, True), (False, True)], masked=True)
+    assert "does not return" not in mixed.missing
     assert lacks.removesuffix(".") in json.dumps(result._repr_html_())
 
 
@@ -177,7 +180,7 @@ def test_a_broken_module_is_told_before_training():
         (changed(root_of_zero), r"backward .*gradient of W_Q.weight has nan"),
         (changed(lambda own, x: x.add_(added(own, x))), "x in place, allowed .*x = x [+] z"),
         (changed(lambda own, x: own.W_O(own.W_Q(x).exp().mul_(2))), "backward .*a new tensor"),
-        (changed(lambda own, x: (added(own, x), torch.zeros(3), None)), "scores are sha"),
+        (changed(lambda own, x: (added(own, x), torch.zeros(3), None)), "scores .* 1 head"),
         (changed(lambda own, x: (added(own, x), own.W_Q(x) @ own.W_K(x).mT / 0 * 0, None)),
          "nan in its scores"),
         (changed(lambda own, x: (added(own, x), None, torch.zeros(2, 1, 5, 4))),
@@ -191,6 +194,11 @@ def test_a_broken_module_is_told_before_training():
         (changed(lambda own, x: added(own, x) * next(own.calls), calls=itertools.count),
          "other numbers for the same input"),
         (changed(later=lambda: (token for token in [])), "cannot pickle 'generator' object"),
+        (changed(large=lambda: nn.Buffer(torch.randint(2**40, (3,)))),
+         "large has numbers above 16,777,216, the most allowed"),
+        (changed(long=lambda: nn.Buffer(torch.ones(random.randrange(2**20)))),
+         "long has another shape for every seed"),
+        (type("Changed", (Plain,), {"__signature__": 3}), "constructor cannot be read"),
     ):  # fmt: skip
         with pytest.raises(InvalidExperiment, match=rf"Changed in test_module\.py.*: .*{reason}"):
             ak.Experiment(sharing=["QKV", ak.variant(module)], **SMALL)
@@ -209,7 +217,13 @@ def test_a_broken_module_is_told_before_training():
 def test_what_a_module_really_computes_is_counted(seed):
     """Fused attention counts as the same in steps; what is made at the first call is trained."""
     costs, idle = {}, changed(idle=partial(nn.Linear, 32, 16, bias=False))
-    for module in (Plain, Fused, Lazy, AtFirstCall, idle):
+
+    def summed(own, x):  # a buffer that every call changes is not drawn
+        own.sum += own.W_O.weight.detach().sum()
+        return Plain.forward(own, x)
+
+    summing = changed(summed, sum=lambda: nn.Buffer(torch.zeros(1)))
+    for module in (Plain, Fused, Lazy, AtFirstCall, summing, idle):
         variant = ak.variant(module)
         experiment = ak.Experiment(sharing=["QKV", variant], first_seed=seed % 1000, **SMALL)
         costs[module] = experiment.costs(variant)
@@ -217,8 +231,8 @@ def test_what_a_module_really_computes_is_counted(seed):
         found = losses(result, variant)
         assert (found[-1] < found[0]).all(), module.__name__
         assert len({*found[0]}) == 2, module.__name__  # every seed has its own numbers
-        missing = experiment.wiring(variant).module.missing
-        assert ("does not use idle.weight" in missing) == (module is idle)
+        layers = experiment.wiring(variant).module
+        assert ("does not use idle.weight" in layers.missing, layers.drawn) == (module is idle, [])
     assert len({cost.multiply_adds for cost in costs.values()}) == 1
     assert costs[Plain].parameters == costs[Lazy].parameters < costs[idle].parameters
     longer = {**SMALL, "task": "mqar", "positions": "rope", "longer_test": 2}
@@ -323,18 +337,20 @@ def test_what_a_module_prints_is_no_result(tmp_path, capsys):
 
 
 def test_a_notebook_that_changes_a_class_gives_another_variant():
-    """This is so also if only an attribute, a property or a base class has changed."""
+    """Attributes, properties, base classes, and what its functions use are part of its code."""
 
-    def variant_with(base, own):
+    def variant_with(base, own, used="pass"):
         names = {"__name__": "__main__"}
         code = "import torch\nclass Base(torch.nn.Module):\n    {}\nclass A(Base):\n    {}\n"
-        exec(code.format(base, own), names)
+        code += "    def forward(self, x): return used(x)\ndef used(x): return Used.of(x)\n"
+        exec(f"{code}class Used:\n    {{}}\n".format(base, own, used), names)
         return ak.variant(names["A"])
 
     for part in ("window = {}", "def size(self): return {}", "wide = property(lambda self: {})"):
         three, four = part.format(3), part.format(4)
         assert len({variant_with("pass", one) for one in (three, four, three)}) == 2
         assert len({variant_with(one, "pass") for one in (three, four, three)}) == 2
+        assert len({variant_with("pass", "pass", one) for one in (three, four, three)}) == 2
 
 
 def test_buffers_that_are_drawn_belong_to_their_seed():
@@ -495,8 +511,9 @@ def test_code_that_fails_is_told_and_the_next_file_is_loaded(in_this_process, tm
     code = b"raise SystemExit\nclass Model(nn.Module):\n    def forward(self, tokens): ...\n"
     code += b"class Layer(nn.Module):\n    def forward(self, x): ...\nclass Mine(Layer): ...\n"
     assert classes_in(code + b"class No: ...", "mine.py") == ["Layer", "Mine", "Model"]
-    with pytest.raises(ValueError, match=r"mine.py, line 2: "):
-        classes_in(b"x = 1\ndef f(:", str(Path("folder") / "mine.py"))
+    for wrong, line in ((b"x = 1\ndef f(:", ", line 2"), (b"\0", ""), (b"# coding: no", "")):
+        with pytest.raises(ValueError, match=rf"^mine.py{line}: "):
+            classes_in(wrong, str(Path("folder") / "mine.py"))
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -13,6 +13,7 @@ import tracemalloc
 import typing
 import unicodedata
 from contextlib import closing
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -290,6 +291,9 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (f"\nkey,value\n\n{EMPTY}", Choices(), "2 rows with empty cells (first in rows 34 and 35)"),
     (f"sep=,\nkey,value\n\n{EMPTY[:-6]}\n\n\u200b,a", Choices(), "row 35 (\\\\u200b, a)"),
     (f"key,value\n\n{EMPTY[:-6]}\na,b,c", Choices(), "line 33: 3 cells, allowed 2"),
+    (EMPTY, Choices(separator="ab"), "separator: got 'ab', allowed '\\t', ';'"),
+    (f'{EMPTY[:-6]}\na,"Yes" he said 1', Choices(), "a\tYes he said 1"),
+    ("\t\nkey|value\n--|--\n" + EMPTY[:-6].replace(",", "|"), Choices(), "key 0\tvalue 0"),
 ]
 
 
@@ -309,6 +313,8 @@ def test_what_cannot_be_guessed_is_asked_for_and_nothing_is_read_as_something_el
     assert ak.Table(KINDS[KINDS.index % 2 > 0]).data.startswith("0.1\t1\n0.3\t3\n")
     few = [ak.Table([(f"key {i % n}", f"value {i}") for i in range(12)]) for n in (1, 3)]
     assert [(task.learn, task.n_entries) for task in few] == [("by_heart", 8), ("in_context", 3)]
+    with pytest.raises(ValueError, match="n_entries: got 4, allowed at most 1"):
+        ak.Table([("key", f"value {i}") for i in range(12)], n_entries=4)
     twice = ak.Table([*SQUARES, ("key 1", "value 3")], learn="by_heart")
     assert any("(key 1: value 1, value 3)" in note for note in twice.notes)
 
@@ -376,7 +382,7 @@ FILES = [  # ending of a file, or rows in Python; what it holds; what a message 
     ("jsonl", "[" * 5000 + "]" * 5000, "too deep"),
     ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "choose two of the columns a, b, c"),
     ("csv", LINES + "\na,\u00a0\u200b\n", "row 31 (a, "),
-    ("csv", LINES + '\n"a,c\n', "line 31: unexpected end"),
+    ("csv", LINES + '\n"a,c\n', "line 31: a quotation mark"),
     ("csv", LINES + "\na,b,c\n", "line 31"),
     ("csv", lines(20, "k{i},2,{i}"), "decimal commas"),
     ("csv", LINES + "\na\0b,c\n", "a null character"),
@@ -390,12 +396,16 @@ FILES = [  # ending of a file, or rows in Python; what it holds; what a message 
     ("parquet", parquet(a=[1], b=[2], c=[3], d=[4]), "4 columns (a, b, c, d)"),
     ("rows", [("a", float("nan"))], "row 1 (a, "),
     ("parquet", b"PAR1" + bytes(30) + b"PAR1", "no Parquet file"),
+    ("parquet", parquet(k=["Ada"], v=[1]).replace(b"Ada", b"Ad\xff"), "no Parquet file"),
+    ("parquet", pd.DataFrame([[1]], columns=[["a"], ["b"]]).to_parquet(), "no Parquet file"),
     ("parquet", parquet(k=[[1, 2]], v=[1]), "row 1 ([1, 2], 1) with [1, 2]"),
     ("txt", "To be or not to be.", "19 characters"),
     ("txt", "a" * 5000, "length"),
     ("xlsx", b"PK\x03\x04", "no workbook"),
     ("docx", b"PK\x03\x04", "'.docx'"),
     ("rows", 17, "got 'int'"),
+    ("rows", [(10**5000, "a")], "with a huge number"),
+    ("rows", [(), *SQUARES], "row 1 () with 0 cells"),
     ("rows", [("a\ud800", "\ud800")], "row 1 ("),
     ("rows", "#0123456789abcdef", "#0123456789abcdef"),
 ]
@@ -474,6 +484,11 @@ def test_a_text_is_read_or_has_a_message(seed):
             assert (again.read().task, again.read().data) == (task.name, task.data)
         if ODD_NAMES[0] in text:
             assert task.rows.words(0) == tuple(ODD_NAMES)
+    chosen = Choices(separator=";", heading=False)  # for a table, but the data are a text
+    for kind in ("", "text"):
+        file = (".txt", ACCEPTED[8].encode())
+        draft = Draft(way=drafts.UPLOAD, file=file, choices=replace(chosen, kind=kind))
+        assert draft.read().task == "text"
     source = random.Random(seed)
     for _ in range(times(15)):  # good tables with a few wrong characters
         text = list(source.choice(ACCEPTED[:8]))

@@ -270,6 +270,10 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
         cells = _workbook(content)
     else:
         text, encoding = decoded(content, choices.encoding)
+        if choices.separator not in ("", *SEPARATORS):
+            got, known = shown(choices.separator, quoted=True), ", ".join(map(repr, SEPARATORS))
+            told = {"label": "separator", "value": got, "allowed": known}
+            raise BadDocument(tr("{label}: got {value}, allowed {allowed}", **told))
         if ending in (".json", ".jsonl"):
             values = _json_values(text)
             cells, is_named = _frame(values), isinstance(values[0], Mapping)
@@ -430,13 +434,14 @@ def _chosen_columns(
             )
     allowed = [wanted] if wanted else list(ROLES)
     if len(taken) not in allowed or len({*taken}) < len(taken):
+        ways = [f"{n} ({', '.join(map(tr, ROLES[n]))})" for n in allowed]
         raise ColumnsUnclear(
             tr_n(
                 "it has {n} column ({names}), allowed {allowed}: choose columns",
                 "it has {n} columns ({names}), allowed {allowed}: choose columns",
                 len(taken),
                 names=_several(taken),
-                allowed=listed([f"{n} ({', '.join(map(tr, ROLES[n]))})" for n in allowed], "or"),
+                allowed=listed(ways, "or"),
             )
         )
     return tuple(taken)
@@ -487,7 +492,7 @@ def table_text(rows: Any, n_columns: int, numbers: Iterable[int] = ()) -> str:
         if len(table) == MOST_ROWS:
             got = tr("{n:,} rows or more", n=number)
             raise wrong_data(got, mark("at most {most:,} rows", most=MOST_ROWS))
-        if not row:
+        if not row and isinstance(rows, str):
             continue
         if len(row) != n_columns:
             place = _place(number, row)
@@ -552,6 +557,9 @@ def _cell(cell: Any, number: int, row: Sequence[Any]) -> str:
         else:
             got = tr("{row} with {cell}", row=row_text, cell=shown(cell))
         raise wrong_data(got, mark("a text or a number in each cell"))
+    if isinstance(cell, int) and cell.bit_length() > 4 * LONGEST_NAME:  # writing it takes long
+        got = tr("{row} with {cell}", row=_place(number, row), cell=shown(cell))
+        raise wrong_data(got, mark("at most {most:,} characters", most=LONGEST_NAME))
     text = str(cell)
     if len(text) > 2 * LONGEST_NAME or len(name := as_typed(text)) > LONGEST_NAME:
         got = tr("{row} with a name of {n:,} characters", row=_place(number, row), n=len(text))
@@ -678,14 +686,20 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
     """Return the cells of lines; a row that is shorter than the first one has empty cells."""
     import pandas as pd
 
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows: dict[int, list[str]] = {}
+    # The last line is no row of its own if a quotation mark is open.
+    lines = csv.reader(itertools.chain(io.StringIO(text, newline=""), "\n\0"), delimiter=separator)
+    rows, n_read = dict[int, list[str]](), 0
     try:
         for row in lines:
+            if row == ["\0"]:
+                break
+            if "\0" in "".join(row):
+                raise csv.Error
+            n_read = lines.line_num
             if lines.line_num == 1 and text[:4].lower() == _NAMES_SEPARATOR:
                 continue
             # Markdown has a line of dashes below the heading.
-            if not "".join(row).strip(":- " if separator == "|" else None):
+            if not "".join("".join(row).split()).strip(":-" if separator == "|" else None):
                 continue
             n_columns = len(next(iter(rows.values()), row))
             if "".join(row[n_columns:]).strip():
@@ -693,8 +707,9 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
                 raise _wrong_line(lines.line_num, reason)
             rows[lines.line_num - 1] = [*row[:n_columns], *[""] * (n_columns - len(row))]
             _check_size(len(rows), n_columns)
-    except csv.Error as error:
-        raise _wrong_line(lines.line_num, str(error)) from None
+    except csv.Error:
+        reason = tr("a quotation mark is never closed, or a cell is too long")
+        raise _wrong_line(n_read + 1, reason) from None
     return pd.DataFrame([*rows.values()], [*rows], dtype=object)
 
 
@@ -762,26 +777,25 @@ def _unreadable(format: str, error: Exception) -> BadDocument:
 def _parquet(content: bytes) -> pd.DataFrame:
     """Return the columns of a Parquet file; the index that pandas has written comes first."""
     import pandas as pd
-    import pyarrow
     from pyarrow import parquet
 
     try:
         file = parquet.ParquetFile(io.BytesIO(content))
         _check_size(file.metadata.num_rows, file.metadata.num_columns)
         cells = file.read(use_threads=False).to_pandas(integer_object_nulls=True)
+        if is_key(cells.index):
+            cells = cells.reset_index(
+                names=[name or "" for name in cells.index.names], allow_duplicates=True
+            )
+        # One by one, so that 0.1 in single precision stays 0.1.
+        columns = [[*cells.iloc[:, i].array] for i in range(cells.shape[1])]
+        columns = [[x.tolist() if isinstance(x, np.ndarray) else x for x in one] for one in columns]
+        named = pd.DataFrame(dict(enumerate(columns)), dtype=object)
+        return named.set_axis(cells.columns.astype(str), axis=1)
     except BadDocument:
         raise
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+    except Exception as error:  # texts and notes of pandas can be damaged, too
         raise _unreadable(tr("Parquet file"), error) from None
-    if is_key(cells.index):
-        cells = cells.reset_index(
-            names=[name or "" for name in cells.index.names], allow_duplicates=True
-        )
-    # One by one, so that 0.1 in single precision stays 0.1.
-    columns = [[*cells.iloc[:, i].array] for i in range(cells.shape[1])]
-    columns = [[x.tolist() if isinstance(x, np.ndarray) else x for x in one] for one in columns]
-    named = pd.DataFrame(dict(enumerate(columns)), dtype=object)
-    return named.set_axis(cells.columns.astype(str), axis=1)
 
 
 def is_key(index: pd.Index) -> bool:

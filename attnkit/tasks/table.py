@@ -173,7 +173,8 @@ class Table(OwnData):
         given = settings.pop("data", "") if rows is None else rows
         text = given if isinstance(given, str) else table_text(given, self.n_columns)
         text = self.text_form(text)
-        fitting = {} if settings.get("learn") == "by_heart" else self.fitting(text)
+        is_chosen = "n_entries" in settings or settings.get("learn") == "by_heart"
+        fitting = {} if is_chosen else self.fitting(text)
         super().__init__(data=text, **fitting | settings)
 
     @model_validator(mode="after")

@@ -189,14 +189,16 @@ def classes_in(code: bytes, name: str) -> list[str]:
         name: Name of the file, for errors.
 
     Raises:
-        ValueError: If it is not Python; the message names the line.
+        ValueError: If it is not Python; the message names the line, if one is known.
     """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        file, line = Path(name).name, getattr(error, "lineno", 1)
+        file, line = Path(name).name, getattr(error, "lineno", None)
         reason = getattr(error, "msg", None) or tr("it is not Python")
-        wrong = tr("{file}, line {line}: {reason}", file=file, line=line, reason=reason)
+        wrong = tr("{file}: {reason}", file=file, reason=reason)
+        if line:
+            wrong = tr("{file}, line {line}: {reason}", file=file, line=line, reason=reason)
         raise ValueError(wrong) from None
     first: dict[str, str] = {}  # class → name of the first argument of its forward
     for node in tree.body:
@@ -354,10 +356,12 @@ def _enclosed_by(attention: type) -> str:
 
 
 def _code_of(attention: type) -> str:
-    """Return the code of a class of a notebook, with that of its base classes there."""
-    texts = []
-    for one in attention.__mro__:
-        for key, value in vars(one).items() if one.__module__ == attention.__module__ else ():
+    """Return the code of a class of a notebook, with that of all that it uses there."""
+    texts, things = list[str](), list[Any]([attention])
+    for thing in things:  # which grow
+        is_class = isinstance(thing, type)
+        used = [*thing.__bases__] if is_class else []
+        for key, value in (vars(thing) if is_class else {thing.__name__: thing}).items():
             function = getattr(value, "fget", None) or getattr(value, "__func__", value)
             function = inspect.unwrap(function)
             if isinstance(value, _PLAIN):
@@ -367,4 +371,9 @@ def _code_of(attention: type) -> str:
                     texts.append(inspect.getsource(function))
                 except (OSError, TypeError):  # typed at a prompt that keeps no text
                     texts.append(f"{function.__code__.co_code.hex()}{function.__code__.co_consts}")
+                used += map(function.__globals__.get, function.__code__.co_names)
+        for other in used:
+            is_code = isinstance(other, type) or inspect.isfunction(other)
+            if is_code and other.__module__ == attention.__module__ and other not in things:
+                things.append(other)
     return "\n".join(texts)

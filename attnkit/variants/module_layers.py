@@ -16,7 +16,7 @@ import random
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,6 +39,9 @@ _DRAWING = threading.Lock()
 
 N_EXAMPLES = 2
 """Number of examples, and of sets of parameters, of a trial."""
+
+_EXACT = 2**24
+"""Largest whole number of a drawn buffer, which travels as a single-precision number."""
 
 CACHE = "kv_cache_floats_per_token"
 """Attribute of a module that says how many numbers a decoder keeps per token and layer."""
@@ -142,7 +145,7 @@ class ModuleFacts:
     def missing(self) -> str:
         """Sentences on what its layers do not use or return, and what is therefore empty."""
         name, sentences = self.name, []
-        has_scores = all(scores for scores, _ in self.returned)
+        has_scores = self.masked or all(scores for scores, _ in self.returned)
         has_pattern = all(pattern for _, pattern in self.returned)
         if self.unused:
             unused = tr(
@@ -223,6 +226,7 @@ class ModuleLayers(ModuleFacts):
         super().__init__(attention.__name__, origin)
         self.attention, self.of_qkv, self.sizes = attention, of_qkv, of_qkv.sizes
         self._of_thread = threading.local()  # a call exchanges the parameters of its module
+        self._lazy = set[int]()  # layers whose first call makes parameters
 
     def make(self) -> None:
         """Make the modules of all layers, try them, and note the facts about them.
@@ -243,7 +247,9 @@ class ModuleLayers(ModuleFacts):
             raise self.error(mark("its forward fails ({reason})", reason=reason)) from None
 
     def _make_modules(self) -> None:
-        self.modules = [self._make(layer, seed=0) for layer in range(self.sizes.n_layers)]
+        layers = range(self.sizes.n_layers)
+        self._lazy = {layer for layer in layers if self._makes_parameters_later(layer)}
+        self.modules = [self._make(layer, seed=0) for layer in layers]
         self.drawn = self._find_drawn()
         known = dict[str, tuple[int, ...]]()
         for layer, module in enumerate(self.modules):
@@ -386,6 +392,20 @@ class ModuleLayers(ModuleFacts):
             copies[key] = copy.deepcopy(self.modules[layer]).to(device)
         return copies[key]
 
+    def _makes_parameters_later(self, layer: int) -> bool:
+        module = self._make(layer, seed=0)
+        before = [name for name, _ in module.named_parameters()]
+        is_lazy = any(hasattr(p, "materialize") for p in (*module.parameters(), *module.buffers()))
+        with suppress(*RAISED), drawing():  # the trial says what is wrong
+            self._call(module, layer)
+        return is_lazy or before != [name for name, _ in module.named_parameters()]
+
+    def _call(self, module: nn.Module, layer: int) -> None:
+        import torch
+
+        with torch.no_grad():
+            module(*self.arguments(layer))
+
     def _numbers(self, module: nn.Module) -> dict[str, Tensor]:
         buffers = dict(module.named_buffers())
         drawn = {name: buffers[name] for name in self.drawn if name in buffers}
@@ -401,14 +421,27 @@ class ModuleLayers(ModuleFacts):
         drawn = set[str]()
         for layer, module in enumerate(self.modules):
             buffers = dict(module.named_buffers())
+            shapes = {(name, one.shape) for name, one in buffers.items()}
             for seed in (1, 2) if buffers else ():
                 others = dict(self._make(layer, seed=seed).named_buffers())
-                drawn |= {name for name, one in buffers.items() if not one.equal(others[name])}
+                for name, _ in sorted(shapes ^ {(key, one.shape) for key, one in others.items()}):
+                    wrong = mark("its buffer {name} has another shape for every seed", name=name)
+                    raise self.error(wrong)
+                for name, one in others.items():
+                    if one.equal(buffers[name]):
+                        continue
+                    drawn.add(name)
+                    if not one.is_floating_point() and one.double().abs().max() > _EXACT:
+                        raise self.error(
+                            mark(
+                                "its buffer {name} has numbers above {most:,}, the most allowed",
+                                name=name,
+                                most=_EXACT,
+                            )
+                        )
         return sorted(drawn)
 
     def _make(self, layer: int, *, seed: int) -> nn.Module:
-        import torch
-
         sizes = self.sizes
         n_encoders = sizes.n_layers // 3
         offered = {
@@ -418,7 +451,11 @@ class ModuleLayers(ModuleFacts):
             or layer % 2 == (n_encoders + 1) % 2,
             **{name: getattr(sizes, name) for name in CONSTRUCTOR_SIZES},
         }
-        parameters = inspect.signature(self.attention).parameters.values()
+        try:
+            parameters = inspect.signature(self.attention).parameters.values()
+        except RAISED as error:
+            wrong = mark("its constructor cannot be read ({reason})", reason=str(error))
+            raise self.error(wrong) from None
         named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         for parameter in named:
             if parameter.name not in offered and parameter.default is parameter.empty:
@@ -434,12 +471,8 @@ class ModuleLayers(ModuleFacts):
         try:
             with drawing(seed):
                 module = self.attention(**arguments).eval()
-                try:  # some parameters are made at the first call
-                    with torch.no_grad():
-                        module(*self.arguments(layer))
-                except RAISED:  # the trial says what is wrong with all others
-                    if any(hasattr(one, "materialize") for one in module.parameters()):
-                        raise
+                if layer in self._lazy:
+                    self._call(module, layer)
                 return module
         except RAISED as error:
             reason = in_short(error, self.origin)
@@ -624,16 +657,19 @@ def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tens
         if wrong or part is None:
             continue
         if not fits or (shape[0], *shape[2:]) != (n_examples, n_queries, n_keys):
+            values: dict[str, Any] = {"part": name, "got": _shape(part), "examples": n_examples}
+            values |= {"most": most, "queries": n_queries, "keys": n_keys}
             wrong = mark(
                 "its {part} are {got}, allowed (b, h, i, j) = ({examples}, heads from 1 to "
                 "{most}, {queries}, {keys}) or None",
-                part=name,
-                got=_shape(part),
-                examples=n_examples,
-                most=most,
-                queries=n_queries,
-                keys=n_keys,
+                **values,
             )
+            if most == 1:
+                wrong = mark(
+                    "its {part} are {got}, allowed (b, h, i, j) = ({examples}, 1 head, {queries}, "
+                    "{keys}) or None",
+                    **values,
+                )
         elif part.isnan().any():
             wrong = mark("nan in its {part} for x of ordinary size, allowed numbers", part=name)
     if wrong:

@@ -116,11 +116,16 @@ class Draft:
             ending = ".csv"  # so that a message says what is wrong with a table
         return ending, self.text.encode("utf-8", "replace")
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the data are read as a text, which has no cells."""
+        kind = self.choices.kind
+        return kind == Text.name or (not kind and self.source[0] == TEXT)
+
     def opened(self) -> OpenTable | None:
         """Return the table with the names of its columns; None if it is none."""
         ending, content = self.source
-        is_too_large = len(content) > server_settings().max_data_bytes
-        if ending == TEXT or self.choices.kind == Text.name or is_too_large:
+        if self.is_text or len(content) > server_settings().max_data_bytes:
             return None
         try:
             return open_table(content, ending, self.choices)
@@ -144,7 +149,10 @@ class Draft:
             raise wrong_data(got, mark("at most {most:,} bytes on this copy", most=most))
         if not content.strip():
             raise wrong_data("", mark("a table or a text"))
-        return read_data(content, ending, self.choices, opened)
+        choices = self.choices
+        if self.is_text:  # what was chosen for a table is not meant
+            choices = Choices(kind=choices.kind, encoding=choices.encoding)
+        return read_data(content, ending, choices, opened)
 
 
 def draft_of_session() -> Draft:
@@ -373,6 +381,8 @@ def _columns(draft: Draft, opened: OpenTable | None) -> None:
             ("separator", tr("Cells are separated by"), SEPARATORS),
             ("encoding", tr("Encoding"), ENCODINGS),
         ):
+            if name == "separator" and draft.is_text:
+                continue
             titles = {value: tr(title) for value, title in {"": KINDS[""], **known}.items()}
             st.selectbox(
                 label,
@@ -390,12 +400,12 @@ def _choose(draft: Draft, name: str, value: Any) -> None:
     draft.choices = replace(draft.choices, **{name: value})
     if name == "kind":
         draft.base = (None, draft.base[1] + 1)
-        if value == Text.name:  # which has neither columns nor a heading
-            draft.choices = Choices(kind=value, encoding=draft.choices.encoding)
 
 
 def _turn(draft: Draft, way: str) -> None:
     """Choose another way by which data come; the table begins with what was pasted."""
+    if UPLOAD in (draft.way, way):  # other data
+        draft.choices = Choices(kind=draft.choices.kind)
     draft.way, draft.base = way, (None, draft.base[1] + 1)
 
 
