@@ -451,7 +451,11 @@ ACCEPTED = [
     "\n".join(f'["k{i}", {i % 4}]' for i in range(20)),
     "\n".join(f"a{i}\u0301\u202e\tb{i % 3}\ufffe" for i in range(20)),
     "\n".join(f"{name}\t{other}" for name in ODD_NAMES for other in ODD_NAMES[:3]),
-    inspect.getsource(typing)[:60_000] + "".join(map(chr, range(33, 2500))),
+    "names = [\n"
+    + "    one,\n" * 90
+    + "]\n"
+    + inspect.getsource(typing)[:60_000]
+    + "".join(map(chr, range(33, 2500))),
     *EXAMPLES.values(),
 ]
 

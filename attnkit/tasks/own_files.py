@@ -671,7 +671,11 @@ def ending_for(text: str) -> str:
     first, last = text.strip()[:1], text.strip()[-1:]
     if first and first + last in ("[]", "{}"):
         return ".jsonl"
-    return ".csv" if separator_in(text)[1] >= MOSTLY else TEXT
+    separator, share = separator_in(text)
+    # In a list of a program, a comma ends each line and separates nothing.
+    lines = [*filter(str.strip, text[: _LOOKED_AT**2].splitlines())]
+    n_rows = sum(len([*filter(str.strip, line.split(separator))]) > 1 for line in lines)
+    return ".csv" if share >= MOSTLY and 4 * n_rows >= len(lines) else TEXT
 
 
 def _check_size(n_rows: int, n_columns: int) -> None:
