@@ -374,12 +374,18 @@ def to_json(results: Mapping[str, Elsewhere]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-@cache
+def elsewhere_of(claim: Claim) -> Elsewhere | None:
+    """Return the shipped result of a claim; None if there is none, or if the claim was another."""
+    found = _shipped(ELSEWHERE).get(claim.id)
+    return found if found is not None and found.hash == claim.hash else None
+
+
 def load_elsewhere() -> dict[str, Elsewhere]:
-    """Return the shipped results by the ids of their claims, as far as these are the same."""
-    found = _RESULTS.validate_json(ELSEWHERE.read_bytes()) if ELSEWHERE.is_file() else {}
-    return {
-        name: found[name]
-        for name, claim in CLAIMS.items()
-        if name in found and found[name].hash == claim.hash
-    }
+    """Return the shipped results by the ids of their claims."""
+    found = {name: elsewhere_of(claim) for name, claim in CLAIMS.items()}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+@cache
+def _shipped(file: Path) -> dict[str, Elsewhere]:
+    return _RESULTS.validate_json(file.read_bytes()) if file.is_file() else {}

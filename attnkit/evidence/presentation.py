@@ -13,7 +13,7 @@ from functools import cached_property
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Seen, arm_title
-from attnkit.evidence.elsewhere import in_words, load_elsewhere
+from attnkit.evidence.elsewhere import elsewhere_of, in_words
 from attnkit.evidence.record import Evidence, Records
 from attnkit.evidence.verdict import Finding
 from attnkit.evidence.words import (
@@ -240,7 +240,7 @@ class ClaimInWords:
     @property
     def where(self) -> str:
         """Structures in which the claim holds, without a full stop, as far as they were tried."""
-        found = load_elsewhere().get(self.claim.id)
+        found = elsewhere_of(self.claim)
         return tr("not varied yet") if found is None else in_words(found)
 
     @property

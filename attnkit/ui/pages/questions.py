@@ -15,7 +15,7 @@ import streamlit as st
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence import record
-from attnkit.evidence.elsewhere import load_elsewhere
+from attnkit.evidence.elsewhere import elsewhere_of
 from attnkit.evidence.presentation import (
     COLUMNS,
     TRAINED_WITH,
@@ -423,7 +423,7 @@ def show_source(claim: Claim) -> None:
 
 def show_elsewhere(words: ClaimInWords) -> None:
     """Draw in which other structures a claim holds, or say that none was tried."""
-    found = load_elsewhere().get(words.claim.id)
+    found = elsewhere_of(words.claim)
     if found is None:
         st.caption(f"**{tr(WHERE)}:** {words.where}.")
         return
