@@ -180,7 +180,15 @@ def show(page: Page, width: int, scheme: str = "light") -> None:
 
 
 def grave_faults(page: Page, context: str | None = None) -> list[str]:
-    """What axe finds serious or worse, one line per element."""
+    """What axe finds serious or worse three times, as texts fade in; one line per element."""
+    for _ in range(3):
+        if not (faults := _grave_faults_now(page, context)):
+            break
+        page.wait_for_timeout(700)
+    return faults
+
+
+def _grave_faults_now(page: Page, context: str | None) -> list[str]:
     found = Axe().run(page, context, {"resultTypes": ["violations"]}).response["violations"]
     within = "(node, selector) => selector !== null && Boolean(node.closest(selector))"
     return [

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -11,13 +12,12 @@ from threaded import ThreadProcess, in_threads
 from waiting import PATIENCE, small, the_example, wait_until
 
 from attnkit.analysis.custom_phone_book import is_phone_book
-from attnkit.analysis.inspection.request import Inspection
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.service.answers import Weights, answer
 from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Answer, Inspect, Withdraw
-from attnkit.service.requests import MAX_REQUESTS, Requests
+from attnkit.service.requests import OF_ADDRESS, OF_VISITOR, Requests
 from attnkit.service.service import TrainingService
 from attnkit.tasks import TASKS
 from attnkit.training import Training
@@ -131,57 +131,25 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_answer(service, in_thread
     assert len(the_example(service, lacking).tokens) == 5
 
 
-def test_one_address_does_not_crowd_out_others():
-    """Whoever has most loses the newest; a visitor of a class who floods loses before the others.
-
-    The number of requests stays bounded.
-    """
-    left = {}
-
-    def send(command):
-        if isinstance(command, Withdraw):
-            del left[command.request]
-        else:
-            left[command.request] = command.address, command.visitor
-
-    asked = Requests(threading.Condition(), send)
-    senders = [("script", "x"), ("class", "flood")] * 150
-    students = [("class", f"student {n}") for n in range(9)]
-    for number, (address, visitor) in enumerate([*students, *senders, *students, ("home", "y")]):
+def test_one_browser_does_not_crowd_out_others_nor_one_address():
+    """Each has a largest number of requests under way, and more of them are told to ask again."""
+    sent = []
+    asked = Requests(threading.Condition(), sent.append)
+    senders = [("class", "flood")] * 20 + [("class", f"pupil {n}") for n in range(90)]
+    for number, (address, visitor) in enumerate([*senders, ("home", "y")]):
         sizes = {"n_values": 4 + number % 60, "n_names": 16 + number // 60}  # an example for each
         experiment = Experiment(task="phonebook", **sizes)
         assert asked.example(experiment, 0.0, Watcher("", visitor, address)) is None
-        assert len(left) <= MAX_REQUESTS
-    kept = [*left.values()]
-    assert {*students, ("home", "y")} <= {*kept}
-    counts = [sum(address == of for of, _ in kept) for address in ("script", "class")]
-    assert abs(counts[0] - counts[1]) <= 1
+    senders = Counter((request.address, request.visitor) for request in sent)
+    assert senders["class", "flood"] == OF_VISITOR
+    assert senders["home", "y"] == senders["class", "pupil 50"] == 1
+    assert len(sent) == OF_ADDRESS + 1
 
 
-def test_what_nobody_waits_for_is_withdrawn(service, monkeypatch):
-    """The page is told that the process is busy, and an answer that comes late is dropped.
-
-    The time is up, or the tab is closed and does not come back soon.
-    """
-    monkeypatch.setattr("attnkit.service.requests.LOOK_SECONDS", 0.001)
-    request = Inspect(request="late", address="home", inspection={})
-    is_open = iter([True, True, False])
-    for given in ((0.0,), (PATIENCE, lambda: next(is_open))):
-        sent = []
-        asked = Requests(threading.Condition(), sent.append)
-        assert "busy" in asked.answer(request, *given)
-        assert sent == [request, Withdraw("late")]
-        asked.take(Answer(("late",), b"too late"))
-    monkeypatch.setattr("attnkit.service.service.LEFT_SECONDS", 0.0)
-    watcher, sent = Watcher("tab", "Anna", "home"), []
-    job_id = service.submit(small(20_000))
-    wait_until(service, job_id, lambda job: job.step > 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(ThreadProcess, "send", lambda _, command: sent.append(command))
-        service.arrive("tab")
-        service.leave("tab")
-        assert "busy" in service.inspect(job_id, Inspection("attention"), PATIENCE, watcher)
-    service.stop(job_id)
-    (request, withdrawn) = sent
-    assert (request.address, request.visitor) == ("home", "Anna")
-    assert withdrawn == Withdraw(request.request)
+def test_what_comes_too_late_is_withdrawn():
+    """The page is told that the process is busy, and an answer that comes late is dropped."""
+    request, sent = Inspect(request="late", address="home", inspection={}), []
+    asked = Requests(threading.Condition(), sent.append)
+    assert "busy" in asked.answer(request, 0.0)
+    assert sent == [request, Withdraw("late")]
+    asked.take(Answer(("late",), b"too late"))

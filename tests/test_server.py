@@ -42,7 +42,7 @@ def test_a_value_that_is_not_allowed_names_its_variable_and_secrets_are_never_sh
     """Neither in an error, nor in the text of the settings, nor on the owner's page."""
     wrong = {"hosted": "perhaps", "max_steps": "many", "max_runs": "0", "max_waiting": "-1"}
     wrong["max_parameters"] = "250.000"
-    wrong |= {"job_seconds": "nan", "lease_seconds": "0", "log_level": "loud"}
+    wrong |= {"job_seconds": "nan", "log_level": "loud"}
     for name, value in {**wrong, "owner_secret": "horsesh"}.items():
         with pytest.raises(InvalidSettings, match=f"^ATTNKIT_{name.upper()}: got ") as error:
             of(**{name: value})

@@ -9,18 +9,8 @@ from collections import deque
 import pytest
 from waiting import end_pages_service
 
-from attnkit.service.allowance import Allowance
 from attnkit.service.protocol import Start, read
 from attnkit.service.worker import Worker
-
-
-class NoLimit(Allowance):
-    """Memory of work in a process that has other work to do than this one."""
-
-    @contextlib.contextmanager
-    def limit(self):
-        """Limit nothing."""
-        yield
 
 
 class ThreadProcess:
@@ -30,7 +20,7 @@ class ThreadProcess:
 
     def __init__(self):
         self._commands, self._replies, self._dead = queue.Queue(), queue.SimpleQueue(), False
-        self._worker = Worker(self, NoLimit)
+        self._worker = Worker(self)
         self._worker.take_engine()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -114,8 +104,8 @@ class _Commands(queue.Queue):
 class MemoryWorker(Worker):
     """A worker that keeps its messages."""
 
-    def __init__(self, allowance=NoLimit):
-        super().__init__(self, allowance)
+    def __init__(self):
+        super().__init__(self)
         self.messages, self.commands = [], _Commands()
 
     def write(self, message):

@@ -34,7 +34,7 @@ from attnkit.variants import Variant
 from attnkit.variants.size import ALIGNED
 
 if TYPE_CHECKING:
-    from attnkit.service.work import TrainingJob
+    from attnkit.service.worker import TrainingJob
 
 KEPT_BYTES = 2**26
 """Size of the weights of ended jobs that are kept; the oldest are dropped first."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import lru_cache
@@ -19,11 +17,8 @@ from attnkit.tasks import Task
 MAX_EXAMPLES = 256
 """Number of examples that are remembered, one for each setting of a task."""
 
-MAX_REQUESTS = 200
-"""Largest number of requests under way; beyond it, the address with most loses its newest one."""
-
-LOOK_SECONDS = 1.0
-"""Seconds between two checks whether the tab that waits for an answer is still open."""
+OF_ADDRESS, OF_VISITOR = 60, 6
+"""Largest number of requests under way of one address, and of one browser at it."""
 
 _BUSY = mark("The training process is busy: ask again in a moment")
 
@@ -65,26 +60,20 @@ class Requests:
         answer = _wait(future, seconds)
         return None if answer is None else answer.error or _example(answer.blob)
 
-    def answer(
-        self, request: Request, seconds: float, is_needed: Callable[[], bool] = lambda: True
-    ) -> bytes | str | None:
+    def answer(self, request: Request, seconds: float) -> bytes | str | None:
         """Return an answer, the reason why there is none, or None if a film that it needs is gone.
 
         Args:
             request: The request. It is withdrawn if its answer does not come in time.
             seconds: Longest wait.
-            is_needed: Function that returns whether anybody still needs the answer.
         """
         with self._lock:
             future = self._begin(request)
-        if future is None:
+        answer = None if future is None else _wait(future, seconds)
+        if answer is None:
+            with self._lock:
+                self._withdraw(request.request)
             return _BUSY
-        deadline = time.monotonic() + seconds
-        while (answer := _wait(future, min(LOOK_SECONDS, deadline - time.monotonic()))) is None:
-            if time.monotonic() >= deadline or not is_needed():
-                with self._lock:
-                    self._withdraw(request.request)
-                return _BUSY
         return None if answer.gone else answer.error or answer.blob
 
     def take(self, answer: Answer) -> None:
@@ -105,26 +94,16 @@ class Requests:
             self.take(Answer((request,), error=_DIED_OF_IT if request in turn else _DIED))
 
     def _begin(self, request: Request) -> Future[Answer] | None:
-        """Send a request; None if too many are under way and its address has the most."""
-        if len(self._under_way) >= MAX_REQUESTS:
-            loser = self._displaced(request)
-            if loser is request:
-                return None
-            self._withdraw(loser.request)
+        """Send a request; None if too many of its address or its browser are under way."""
+        under_way = [other for other, _ in self._under_way.values()]
+        of_address = [other for other in under_way if other.address == request.address]
+        n_of_visitor = sum(other.visitor == request.visitor for other in of_address)
+        if request.address and (len(of_address) >= OF_ADDRESS or n_of_visitor >= OF_VISITOR):
+            return None
         future = Future[Answer]()
         self._under_way[request.request] = request, future
         self._send(request)
         return future
-
-    def _displaced(self, new: Request) -> Request:
-        """Return the newest request of the visitor with the most, at the address with the most."""
-        requests = [*(request for request, _ in self._under_way.values()), new]
-        of_address = Counter(request.address for request in requests)
-        of_visitor = Counter((request.address, request.visitor) for request in requests)
-        return max(
-            reversed(requests),
-            key=lambda each: (of_address[each.address], of_visitor[each.address, each.visitor]),
-        )
 
     def _withdraw(self, request: str) -> None:
         """End a request without an answer, unless its answer has come."""

@@ -37,7 +37,6 @@ _HOSTED: dict[str, Any] = {
     "visitor_active": 1,
     "visitor_waiting": 1,
     "job_seconds": 600,
-    "paused_seconds": 600,
     "log_level": "info",
 }
 """Other defaults of a copy that many people share, for two cores and less than 3 GB of memory."""
@@ -88,7 +87,7 @@ class ServerSettings(BaseModel):
         8000, ge=1, description="Largest estimated memory of all experiments in training in MB."
     )
     max_active: int = Field(
-        32, ge=1, description="Largest number of experiments that train in turns."
+        32, ge=1, description="Largest number of experiments of one address that train in turns."
     )
     max_waiting: int = Field(100, ge=0, description="Largest number of experiments that wait.")
     visitor_active: int = Field(
@@ -99,16 +98,6 @@ class ServerSettings(BaseModel):
     )
     job_seconds: float = Field(
         3600.0, gt=0, description="Longest training time of one experiment in seconds."
-    )
-    lease_seconds: float = Field(
-        120.0,
-        gt=0,
-        description="Seconds after which an experiment that nobody watches is stopped.",
-    )
-    paused_seconds: float = Field(
-        1800.0,
-        gt=0,
-        description="Seconds after which a paused experiment that nobody watches is stopped.",
     )
     address_header: str = Field(
         "",

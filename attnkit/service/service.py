@@ -3,12 +3,15 @@
 Pages also ask for what only the training process can compute: examples of tasks, answers of trained
 models, and inspections. There is no Streamlit here, and no torch.
 
-A job that begins anew after the training process died has the same numbers again or, if the kernel
-has been compiled in the meantime, numbers that agree within rounding.
+What trains goes on when its tab sleeps or closes. If the training process dies, its unfinished jobs
+begin anew from their seeds. They have the same numbers again or, if the kernel has been compiled in
+the meantime, numbers that agree within rounding. A finished result goes to the store, and its job
+counts as finished when the store has answered.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,8 +24,8 @@ import numpy as np
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment import Experiment
-from attnkit.service.control import JobControl
-from attnkit.service.job_queue import Refused
+from attnkit.foundation.language import mark, tr
+from attnkit.service.job_queue import JobQueue, Outlook, Refused
 from attnkit.service.jobs import (
     NOBODY,
     FinishedRuns,
@@ -31,21 +34,54 @@ from attnkit.service.jobs import (
     composed_job,
     ended_job,
     find_finished_runs,
+    lendable,
+    size_of,
 )
 from attnkit.service.logs import log
-from attnkit.service.protocol import Ask, Inspect, Request
-from attnkit.service.scheduler import Outlook
+from attnkit.service.modules import OwnModules
+from attnkit.service.process import Supervisor
+from attnkit.service.protocol import (
+    Answer,
+    Ask,
+    Inspect,
+    Pace,
+    Request,
+    Start,
+    State,
+    Steer,
+    Update,
+    Verb,
+)
+from attnkit.service.requests import Requests
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.service.store import ResultStore
+from attnkit.service.writer import ResultWriter
 from attnkit.training.memory import peak_megabytes
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
+from attnkit.variants import Variant
 
 __all__ = ["Refused", "TrainingService"]
 
-LEFT_SECONDS = 3.0
-"""Seconds after the closing of a tab until its requests are withdrawn; reloading takes less."""
+MAX_RESTARTS = 3
+"""A job that causes more deaths of the training process fails."""
+
+MAX_SILENT_DEATHS = 4
+"""Number of training processes that may die in a row without any message before all jobs fail."""
+
+OWN_CODE = mark("your own code has computed it, which others who open the result would not have")
+"""Reason why a result is not stored: a PyTorch module of one's own computes a variant."""
+
+_STATES: dict[Verb, State] = {
+    "pause": "paused",
+    "resume": "running",
+    "step": "running",
+    "stop": "stopped",
+}
+"""Command → state that it leads to. Pages show it at once, and the training process confirms it."""
 
 
-class TrainingService(JobControl):
+class TrainingService:
     """One training process and its jobs. Safe to use from many threads.
 
     Args:
@@ -60,8 +96,37 @@ class TrainingService(JobControl):
         store: ResultStore | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        super().__init__(settings or server_settings(), store)
+        self._changed = threading.Condition()  # its lock, which is reentrant, guards all of this
+        self._queue = JobQueue(settings or server_settings(), self._changed)
+        self._requests = Requests(self._changed, lambda r: self._supervisor.process.send(r))
+        self._writer = ResultWriter(store, self._note_stored)
+        self._modules = OwnModules()
         self._waiting = waiting
+        with self._changed:
+            self._supervisor = Supervisor(
+                self._changed, self._receive, self._recover, self._keep_order
+            )
+
+    def close(self) -> None:
+        """End the training process and all threads; results not yet stored are tried once more."""
+        self._supervisor.close()
+        self._modules.close()
+        self._writer.close()
+
+    @property
+    def settings(self) -> ServerSettings:
+        """Limits of this copy."""
+        return self._queue.settings
+
+    @property
+    def process_id(self) -> int:
+        """Id of the training process."""
+        return self._supervisor.process.id
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of times that the training process has died and was started again."""
+        return self._supervisor.n_restarts
 
     def submit(
         self,
@@ -100,7 +165,6 @@ class TrainingService(JobControl):
                     if job.experiment == experiment and job.active and job.kept >= kept:
                         self._queue.watch(job.id, watcher)
                         return job.id
-            now = time.monotonic()
             job = Job(
                 uuid.uuid4().hex[:12],
                 experiment,
@@ -112,8 +176,8 @@ class TrainingService(JobControl):
                 opening="pause" if paused else "resume",
                 kept=kept,
                 reused=reused,
-                submitted_at=now,
-                seen_at=now,
+                submitted_at=time.monotonic(),
+                seen_at=time.monotonic(),
             )
             if resumes is not None:
                 job = replace(
@@ -121,12 +185,10 @@ class TrainingService(JobControl):
                 )
             job = replace(job, megabytes=peak_megabytes(job.trains))
             try:
-                displaced = self._queue.make_place(job, replaces)
+                self._queue.check_place(job, replaces)
             except Refused:
                 log("experiment refused", **job.public_hash, runs=experiment.n_runs)
                 raise
-            if displaced is not None:
-                self.stop(*displaced)
             self._queue.add(job)
             self._queue.watch(job.id, watcher)
             log("experiment submitted", **job.public_hash, runs=experiment.n_runs)
@@ -190,7 +252,7 @@ class TrainingService(JobControl):
         return self._queue.seconds_for(experiment)
 
     def outlook(self, job_id: str) -> Outlook | None:
-        """Return the outlook of a job, at most a second old; None if it is over."""
+        """Return the expected progress of a job; None if it is over."""
         with self._changed:
             return self._queue.outlook(job_id)
 
@@ -199,11 +261,6 @@ class TrainingService(JobControl):
         """Number of experiments that take turns now."""
         with self._changed:
             return self._queue.n_active
-
-    def others_train(self, address: str) -> bool:
-        """Return whether an experiment of another address takes turns; this never waits."""
-        jobs = tuple(self._queue.jobs.values())
-        return any(job.address != address for job in jobs if job.active and not job.queued)
 
     def overview(self) -> list[dict[str, Any]]:
         """Return one row per job in the order of submission, those that have ended last."""
@@ -223,7 +280,7 @@ class TrainingService(JobControl):
                     "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
                     "waited": (job.begun_at or now) - job.submitted_at if job.submitted_at else 0.0,
                     "megabytes": job.megabytes,
-                    "watchers": queue.leases.n_watchers(job.id, now),
+                    "watchers": len(queue.other_watchers(job.id)),
                     "restarts": job.restarts,
                     "stored": job.stored,
                 }
@@ -257,7 +314,7 @@ class TrainingService(JobControl):
             watcher: The tab that asks.
         """
         request = Ask(**self._models_of(job_id, watcher), tokens=tokens.tolist())
-        return self._answers(request, seconds, watcher)
+        return self._answers(request, seconds)
 
     def ask_example(
         self, task: str, tokens: np.ndarray, seconds: float = 5.0, watcher: Watcher = NOBODY
@@ -269,22 +326,16 @@ class TrainingService(JobControl):
             address=watcher.address,
             visitor=watcher.visitor,
         )
-        return self._answers(request, seconds, watcher)
+        return self._answers(request, seconds)
 
-    def _answers(self, request: Ask, seconds: float, watcher: Watcher) -> Answers | str:
-        answer = self._answer(request, seconds, watcher)
+    def _answers(self, request: Ask, seconds: float) -> Answers | str:
+        answer = self._answer(request, seconds)
         assert answer is not None  # phone books need no film
         return answer if isinstance(answer, str) else Answers.from_bytes(answer)
 
-    def _answer(self, request: Request, seconds: float, watcher: Watcher) -> bytes | str | None:
-        """Return an answer; its request is withdrawn soon after the tab is closed."""
-        leases = self._queue.leases
+    def _answer(self, request: Request, seconds: float) -> bytes | str | None:
         with self._waiting():
-            return self._requests.answer(
-                request,
-                seconds,
-                lambda: not leases.has_left(watcher.tab, time.monotonic() - LEFT_SECONDS),
-            )
+            return self._requests.answer(request, seconds)
 
     def film(
         self,
@@ -340,30 +391,28 @@ class TrainingService(JobControl):
             training process has dropped the film, which `film` trains again.
         """
         request = Inspect(**self._models_of(job_id, watcher), inspection=inspection.to_dict())
-        answer = self._answer(request, seconds, watcher)
+        answer = self._answer(request, seconds)
         if answer is None:
             with self._changed:
                 self._queue.update(job_id, filmless=True)
         return answer
 
     def arrive(self, tab: str) -> None:
-        """Note that a tab is open: the jobs that it has shown go on, whatever page it shows."""
+        """Note that a tab is open."""
         with self._changed:
-            self._queue.leases.arrive(tab)
+            self._queue.open_tabs.add(tab)
 
     def leave(self, tab: str) -> None:
-        """Note that a tab is closed, perhaps for a moment only."""
+        """Note that a tab is closed, perhaps for a moment only; what it trains goes on."""
         with self._changed:
-            self._queue.leases.leave(tab, time.monotonic())
+            self._queue.open_tabs.discard(tab)
 
     def stop_watching(self, job_id: str, watcher: Watcher) -> None:
         """Note that a tab needs a job no more, and stop the job if nobody else watches it."""
         with self._changed:
-            leases = self._queue.leases
-            leases.stop_watching(job_id, watcher)
-            lease = self.settings.lease_seconds
+            self._queue.stop_watching(job_id, watcher)
             job = self._queue.jobs.get(job_id)
-            if not leases.n_watchers(job_id, time.monotonic(), within=lease):
+            if not self._queue.other_watchers(job_id):
                 self.stop(job_id)
             elif job is not None and job.visitor == watcher.visitor:
                 self._queue.update(job_id, visitor="")  # from now on it is a job of the others
@@ -371,7 +420,7 @@ class TrainingService(JobControl):
     def is_shared(self, job_id: str, watcher: Watcher) -> bool:
         """Return whether other tabs watch a job too, so that `watcher` must not pause it."""
         with self._changed:
-            return self._queue.leases.n_watchers(job_id, time.monotonic(), but=watcher) > 0
+            return bool(self._queue.other_watchers(job_id, watcher))
 
     def _newest_first(self, watcher: Watcher) -> Iterator[Job]:
         """Yield the jobs that a tab may find."""
@@ -398,3 +447,216 @@ class TrainingService(JobControl):
             experiment = job.filmed or job.experiment
             trainers = tuple(job.trainers[variant] for variant in experiment.sharing)
             return {**fields, "trainers": trainers, "experiment": experiment.to_json()}
+
+    def pause(self, job_id: str) -> None:
+        """Pause a job until `resume`."""
+        self._steer(job_id, "pause")
+
+    def resume(self, job_id: str) -> None:
+        """Continue a paused job as soon as there is a turn for it."""
+        self._steer(job_id, "resume")
+
+    def step(self, job_id: str) -> None:
+        """Train a job up to its next evaluation, then pause it."""
+        self._steer(job_id, "step")
+
+    def stop(self, job_id: str, reason: str = "") -> None:
+        """End a job for good; its last snapshot stays.
+
+        Args:
+            job_id: The job.
+            reason: The reason, if the visitor has not asked for it.
+        """
+        self._steer(job_id, "stop", reason)
+
+    def stop_address(self, address: str) -> None:
+        """End all jobs that were submitted from an address."""
+        with self._changed:
+            # those that wait first, because otherwise they would begin when the others end
+            for job in sorted(self._queue.jobs.values(), key=lambda job: job.begun):
+                if job.address == address and not job.over:
+                    self.stop(job.id, mark("by the owner of this copy"))
+
+    def load_module(self, file: str, wanted: str) -> Variant:
+        """Execute a file of attention of one's own, and return the variant of a class in it.
+
+        Raises:
+            ValueError: If this copy is hosted, if the file cannot be read or fails, or if it has no
+                such class.
+        """
+        if self.settings.hosted:
+            raise ValueError(
+                tr("a copy that many people share takes no code; run attnkit yourself")
+            )
+        variant, command = self._modules.load(file, wanted)
+        with self._changed:
+            self._supervisor.process.send(command)
+        return variant
+
+    def prepare_modules(self) -> None:
+        """Start the process that executes files, which takes seconds, before it is needed."""
+        self._modules.start()
+
+    def changed_module(self, variant: Variant) -> tuple[str, str] | None:
+        """Return file and class of a variant whose file has changed since it was loaded, or None.
+
+        None is also returned for other variants, and for a file that is gone.
+        """
+        return self._modules.changed(variant)
+
+    def _steer(self, job_id: str, verb: Verb, reason: str = "") -> None:
+        """Send a command to a job; if it is over, nothing happens."""
+        with self._changed:
+            job = self._queue.jobs.get(job_id)
+            if job is None or job.over or job.storing:
+                return
+            changes: dict[str, Any] = {"state": _STATES[verb], "error": reason or job.error}
+            if verb != "stop":
+                changes["opening"] = verb
+            if job.begun:
+                changes["sent"] = job.sent + 1
+                self._supervisor.process.send(Steer(job_id, verb, job.sent + 1))
+            elif changes["state"] == "running":
+                changes["state"] = "waiting"
+            self._queue.update(job_id, **changes)
+            if verb == "stop":
+                log("experiment stopped", **job.public_hash, step=job.step)
+                self._admit()
+
+    def _admit(self) -> None:
+        """Let those jobs begin whose turn has come."""
+        for job_id in self._queue.ready():
+            job, now = self._queue.jobs[job_id], time.monotonic()
+            self._queue.update(job_id, begun=True, begun_at=now)
+            self._start(job)
+            log("experiment started", **job.public_hash, waited=now - job.submitted_at)
+
+    def _keep_order(self) -> None:
+        """Let jobs begin, and stop those that are in the way of others."""
+        self._admit()
+        for job_id in self._queue.in_the_way():
+            self.stop(job_id, mark("because others waited for its memory"))
+
+    def _start(self, job: Job) -> None:
+        """Send a job to the training process, with the command that opens it."""
+        reused = job.reused
+        start = Start(
+            job=job.id,
+            experiment=job.experiment.to_json(),
+            address=job.address,
+            seconds=self.settings.job_seconds,
+            paused=job.opening != "resume",
+            missing="" if reused is None else job.trains.to_json(),
+            maker=() if reused is None else reused.maker,
+            resumes=job.resumes,
+            step=job.step if job.resumes else 0,
+        )
+        self._supervisor.process.send(start)
+        if job.opening == "step":
+            self.step(job.id)
+
+    def _receive(
+        self, message: Answer | Pace | Update, snapshot: Snapshot | None, result: Result | None
+    ) -> None:
+        """Handle a message of the training process, with the snapshot and the result it holds."""
+        if isinstance(message, Answer):
+            self._requests.take(message)
+        elif isinstance(message, Pace):
+            self._queue.set_pace(message.pace, message.engine)
+        elif (job := self._queue.jobs.get(message.job)) is not None:
+            self._apply(job, message, snapshot, result)
+
+    def _apply(
+        self, job: Job, message: Update, snapshot: Snapshot | None, result: Result | None
+    ) -> None:
+        """Update a job; its state only if the message is final or answers the last command."""
+        state = message.state
+        final = state in ("finished", "failed", "stopped")
+        obeyed = job.sent if final else message.obeyed
+        changes: dict[str, Any] = {"obeyed": obeyed, "error": message.error or job.error}
+        blobs = message.snapshot, message.parameters
+        if snapshot is not None:
+            if job.reused is not None and snapshot.experiment == job.experiment:
+                # another engine has trained the finished runs, so all runs are trained anew
+                job = replace(job, reused=None)
+                changes.update(reused=None, megabytes=peak_megabytes(job.experiment))
+            self._queue.learn_pace(job, snapshot)
+            changes["seconds"] = snapshot.seconds
+            if job.reused is not None:
+                snapshot = job.reused.join(snapshot)
+                if result is not None:
+                    result = job.reused.join_result(result)
+                    blobs = result.to_blobs()
+            changes.update(snapshot=snapshot, n_bytes=size_of(snapshot))
+        elif state == "stopped" and job.snapshot is not None:  # it was not built again
+            changes["snapshot"] = replace(job.snapshot, status=state)
+        if result is not None:
+            changes.update(lendable(result))
+        is_own = any("module" in variant.given for variant in job.experiment.sharing)
+        keeps = job.kept and not job.owner and not is_own
+        stores = result is not None and self._writer.has_store and keeps
+        if result is not None and is_own:
+            changes["unstored"] = OWN_CODE
+        if stores:
+            changes["storing"] = True
+            if job.state == "paused":  # the command came too late
+                changes["state"] = "running"
+        elif obeyed == job.sent:
+            changes["state"] = state
+        self._queue.update(job.id, **changes)
+        if stores:
+            self._writer.write(job.id, *blobs)
+        if final:
+            self._note_end(job, state)
+
+    def _note_end(self, job: Job, state: State) -> None:
+        """Log the end of a job, unless it was logged when it was stopped; let others begin."""
+        now = self._queue.jobs[job.id]
+        if state != job.state:
+            log(f"experiment {state}", **job.public_hash, step=now.step, seconds=now.seconds)
+        self._queue.forget_old()
+        self._admit()
+
+    def _note_stored(self, job_id: str, reason: str, again: bool) -> None:
+        """Finish a job whose result the store has taken or, with a reason, has refused."""
+        with self._changed:
+            if reason:
+                log("result not stored", reason=reason, again=again)
+            outcome = {"stored": not reason, "unstored": reason, "tried_again": again}
+            self._queue.update(job_id, state="finished", storing=False, **outcome)
+
+    def _recover(self, turn: tuple[str, ...], n_silent_deaths: int) -> None:
+        """Begin all unfinished jobs anew after the training process died.
+
+        Args:
+            turn: Ids of the job or requests whose turn it was, which are blamed.
+            n_silent_deaths: Number of processes that died in a row without any message.
+        """
+        self._requests.give_up(turn)
+        for command in self._modules.commands:  # before the jobs that need them
+            self._supervisor.process.send(command)
+        for job in list(self._queue.jobs.values()):
+            if job.over:
+                self._queue.update(job.id, obeyed=job.sent)
+            elif job.trains_on:
+                blamed = job.id in turn
+                if (blamed and job.blamed >= MAX_RESTARTS) or n_silent_deaths >= MAX_SILENT_DEATHS:
+                    error = mark("the training process died")
+                    self._queue.update(job.id, state="failed", error=error)
+                    self._note_end(job, "failed")
+                else:
+                    self._begin_anew(job, blamed=blamed)
+
+    def _begin_anew(self, job: Job, *, blamed: bool) -> None:
+        paused = job.state == "paused"
+        opening: Verb = "pause" if paused else "step" if job.opening == "step" else "resume"
+        self._queue.update(
+            job.id,
+            restarts=job.restarts + 1,
+            blamed=job.blamed + blamed,
+            state="paused" if paused else "waiting",
+            opening=opening,
+            sent=0,
+            obeyed=-1,  # its snapshot is of the dead process until the new one sends its own
+        )
+        self._start(self._queue.jobs[job.id])

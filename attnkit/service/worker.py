@@ -10,9 +10,8 @@ models answer phone books, and inspects them. For these it keeps the last weight
 films its first seed.
 
 One loop does all of this. Building a training, training and answering requests are done in turns of
-about `SLICE_SECONDS`. All commands that have come are obeyed before a turn is chosen, and
-`NestedShares` chooses it by the seconds that each address has used, then by those that its answers
-and its trainings have used, and then by those of each visitor who asks, or of each job.
+about `SLICE_SECONDS`. All commands that have come are obeyed before a turn is chosen, and `Turns`
+chooses it: answers come first, addresses have equal shares, and so have the jobs of an address.
 
 If the kernel has to be compiled first, a thread does that, and jobs begin on torch in the meantime.
 A job keeps the engine that it began with.
@@ -21,22 +20,23 @@ A job keeps the engine that it began with.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.language import mark
-from attnkit.foundation.process import give_memory_back, prepare_for_training
+from attnkit.foundation.machine import free_and_total_memory
+from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
 from attnkit.foundation.slices import SlicedWork
-from attnkit.service.allowance import Allowance
 from attnkit.service.answers import Archive, FilmGone, error_text, is_lack_of_memory
-from attnkit.service.fair_shares import NestedShares
 from attnkit.service.modules import answer_to
 from attnkit.service.protocol import (
     Answer,
@@ -45,7 +45,6 @@ from attnkit.service.protocol import (
     GiveModule,
     MeasurePace,
     Message,
-    ModelRequest,
     Pace,
     Request,
     Start,
@@ -57,10 +56,12 @@ from attnkit.service.protocol import (
     encode,
     read,
 )
-from attnkit.service.work import Build, Inquiry, TrainingJob, build
+from attnkit.service.server import server_settings
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
+from attnkit.training.maker import Maker
 from attnkit.training.memory import peak_megabytes
 from attnkit.training.pace import measure_pace
+from attnkit.training.recorder import Recorder
 from attnkit.training.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
@@ -78,8 +79,12 @@ BYTES_PER_SECOND = 2**22
 HELD_MEGABYTES = 128
 """Estimated memory of stopped jobs that are kept to be continued; the oldest are dropped first."""
 
-ANSWER_MEGABYTES = 300
-"""Memory of the computation of an answer in MiB, in addition to that of training its models."""
+ANSWER_SECONDS = 1.0
+"""Seconds for which answers come before trainings; after that they have a third of the time."""
+
+MARGIN, ANSWERS_MEGABYTES = 1.3, 600
+"""The process may take so many times the estimated memory of all trainings, and in addition so many
+MiB for answers. An allocation beyond it fails, and with it the job or answer that makes it."""
 
 TRIM_SECONDS = 2.0
 """Time between two returns of unused memory to the system while several jobs take turns."""
@@ -87,19 +92,166 @@ TRIM_SECONDS = 2.0
 NICENESS = 10
 """Niceness of the process: the server, and a browser on the same machine, come first."""
 
+Path = tuple[str, str, str]
+"""Kind of work ("answers" or "trainings"), address, and the job or the visitor who asks."""
+
+
+@dataclass
+class Turns:
+    """Whose turn comes next. A path says whose work it is: (kind, address, job or visitor).
+
+    Answers come first, because people wait for them, within `ANSWER_SECONDS`. Otherwise whoever has
+    used least comes next, as in start-time fair queueing (Goyal, Vin and Cheng, 1996): first among
+    addresses, then among the jobs of an address. Who was away enters level with the others.
+    """
+
+    _used: dict[tuple[str, ...], float] = field(default_factory=dict)  # by beginning of a path
+    _now: dict[tuple[str, ...], float] = field(default_factory=dict)  # used by who came last
+    _lead: float = -ANSWER_SECONDS  # seconds of answers beyond half of those of trainings
+
+    def next(self, waiting: Collection[Path]) -> Path:
+        """Return the waiting path that comes next; among equal ones, the first."""
+        kinds = {kind for kind, *_ in waiting}
+        if len(kinds) == 2:
+            kinds = {"answers" if self._lead < 0 else "trainings"}
+        else:
+            self._lead = -ANSWER_SECONDS
+        path = min(
+            (path for path in waiting if path[0] in kinds),
+            key=lambda path: (self._start(path[:2]), self._start(path)),
+        )
+        for name in (path[:2], path):
+            self._now[name[:-1]] = self._start(name)
+        ahead = {n: used for n, used in self._used.items() if used > self._now.get(n[:-1], 0.0)}
+        known = {path[:2] for path in waiting} | {name for name in ahead if len(name) == 2}
+        self._used = {name: used for name, used in ahead.items() if name[:2] in known}
+        self._now = {name: at for name, at in self._now.items() if len(name) == 1 or name in known}
+        return path
+
+    def charge(self, path: Path, seconds: float) -> None:
+        """Count seconds of work for an address, and for a job or visitor of it."""
+        more = seconds if path[0] == "answers" else -seconds / 2
+        self._lead = max(-ANSWER_SECONDS, self._lead + more)
+        for name in (path[:2], path):
+            self._used[name] = self._start(name) + seconds
+
+    def _start(self, name: tuple[str, ...]) -> float:
+        return max(self._used.get(name, 0.0), self._now.get(name[:-1], 0.0))
+
+
+@dataclass
+class TrainingJob:
+    """One job with its training and its film.
+
+    Attributes:
+        address: Jobs and requests of the same address share its turns.
+        paused: Whether it trains no further.
+        reports: Whether its next turn sends a snapshot, although it may be paused.
+        steps_left: Number of steps before it pauses again; None: no limit.
+        obeyed: Number of the last command.
+        next_at: Time from which the next snapshot may be sent.
+        pace: Seconds per step, as measured in the last turn.
+        max_seconds: Training time after which it is stopped.
+        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
+    """
+
+    training: Training
+    recorder: Recorder
+    address: str = ""
+    paused: bool = False
+    reports: bool = False
+    steps_left: int | None = None
+    obeyed: int = 0
+    next_at: float = 0.0
+    pace: float = 0.05
+    max_seconds: float = float("inf")
+    quiet_until: int = 0
+
+    @property
+    def n_steps_to_evaluation(self) -> int:
+        """Number of steps to the evaluation after the last step that pages have seen."""
+        evaluate_every = self.training.experiment.training.evaluate_every
+        seen = max(self.training.step, self.quiet_until)
+        return seen + evaluate_every - seen % evaluate_every - self.training.step
+
+    def begin(self, start: Start) -> None:
+        """Begin, or continue a stopped job, as a command says."""
+        self.paused, self.steps_left, self.obeyed = start.paused, None, 0
+        self.max_seconds, self.address = start.seconds, start.address
+        self.quiet_until = start.step
+        self.reports = self.training.step >= start.step
+
+    def obey(self, command: Steer) -> None:
+        """Pause, continue, or train to the next evaluation."""
+        self.obeyed = command.number
+        self.paused = command.verb == "pause"
+        self.steps_left = self.n_steps_to_evaluation if command.verb == "step" else None
+        self.reports = self.reports or self.paused
+
+    def n_steps(self, seconds: float) -> int:
+        """Return the number of steps of a turn of about this length; they then count as taken."""
+        n_steps = max(1, round(seconds / self.pace))
+        left = self.recorder.n_steps_left
+        if left:  # equal turns up to the next frame, as each turn ends with its slowest cohort
+            n_steps = math.ceil(left / max(1, round(left / n_steps)))
+        if self.steps_left is not None:
+            n_steps = min(n_steps, self.steps_left)
+            self.steps_left -= n_steps
+        return n_steps
+
+
+@dataclass
+class Build:
+    """A job whose training is not built yet.
+
+    Attributes:
+        start: The command to train it.
+        work: The building; None until it begins.
+        steer: The last command to steer the job; None if there was none.
+    """
+
+    start: Start
+    work: SlicedWork[tuple[Training, Recorder]] | None = None
+    steer: Steer | None = None
+
+    def experiment(self, engine: Engine) -> Experiment:
+        """Return the missing runs, or all runs if another maker has trained the finished ones."""
+        start = self.start
+        same = tuple(start.maker) == Maker.here(pick_device("auto"), engine)
+        return from_text(start.missing if same else start.experiment)
+
+
+def build(experiment: Experiment, engine: Engine) -> tuple[Training, Recorder]:
+    """Return a training at step 0, with its film."""
+    training = Training(experiment, engine=engine)
+    return training, Recorder(training)
+
+
+@dataclass
+class Inquiry:
+    """Equal requests, which share one answer; it is computed in the turns of all their senders.
+
+    Attributes:
+        work: The computation of the answer.
+        begun: Whether its computation has begun.
+        requests: Requests by id.
+    """
+
+    work: SlicedWork[bytes]
+    begun: bool = False
+    requests: dict[str, Request] = field(default_factory=dict)
+
 
 class Worker:
     """Main loop of the training process: takes commands, trains jobs and answers requests.
 
     Args:
         output: Stream to which messages are written.
-        allowance: Class of the limits on the memory of jobs and answers.
     """
 
-    def __init__(self, output: BinaryIO, allowance: type[Allowance] = Allowance) -> None:
+    def __init__(self, output: BinaryIO) -> None:
         self._output, self._writing = output, threading.Lock()
-        self._allowance = allowance
-        self._shares = NestedShares()
+        self._shares = Turns()
         self._builds: dict[str, Build] = {}
         self._jobs: dict[str, TrainingJob] = {}
         self._held: dict[str, TrainingJob] = {}  # stopped jobs that can be continued
@@ -131,28 +283,28 @@ class Worker:
                 give_memory_back()
                 self._has_ended, self._trim_at = False, time.monotonic() + TRIM_SECONDS
 
-    def _turns(self) -> dict[tuple[str, ...], Callable[[], None]]:
-        """Return the work that waits for a turn, by address, kind, and visitor or job.
+    def _turns(self) -> dict[Path, Callable[[], None]]:
+        """Return the work that waits for a turn.
 
         Each address has at most one answer in progress, which limits the memory that answers take.
         """
-        turns: dict[tuple[str, ...], Callable[[], None]] = {}
-        begun = {
+        turns: dict[Path, Callable[[], None]] = {}
+        answered = {
             request.address
             for inquiry in self._inquiries.values()
-            if inquiry.memory is not None
+            if inquiry.begun
             for request in inquiry.requests.values()
         }
         for key, inquiry in self._inquiries.items():
             for request in inquiry.requests.values():
-                if inquiry.memory is not None or request.address not in begun:
-                    path = (request.address, "answers", request.visitor)
-                    turns.setdefault(path, partial(self._answer, key, request))
-        for name, job_to_build in self._builds.items():
-            turns[job_to_build.start.address, "trainings", name] = partial(self._build, name)
+                if inquiry.begun or request.address not in answered:
+                    path = ("answers", request.address, request.visitor)
+                    turns.setdefault(path, partial(self._answer, key))
+        for name, waiting in self._builds.items():
+            turns["trainings", waiting.start.address, name] = partial(self._build, name)
         for name, job in self._jobs.items():
             if job.reports or not job.paused:
-                turns[job.address, "trainings", name] = partial(self._train, name)
+                turns["trainings", job.address, name] = partial(self._train, name)
         return turns
 
     # commands
@@ -185,8 +337,9 @@ class Worker:
             job = self._jobs[command.job]
             job.obey(command)
             if command.verb == "stop":
-                started, path = time.monotonic(), (job.address, "trainings", command.job)
+                started = time.monotonic()
                 self._end(command.job, "stopped")
+                path = ("trainings", job.address, command.job)
                 self._shares.charge(path, time.monotonic() - started)
 
     def _steer_build(self, command: Steer) -> None:
@@ -206,21 +359,18 @@ class Worker:
             if inquiry.requests.pop(request, None) is not None and not inquiry.requests:
                 del self._inquiries[key]
                 inquiry.work.withdraw()
-                self._has_ended = self._has_ended or inquiry.memory is not None
+                self._has_ended = self._has_ended or inquiry.begun
 
     # turns
 
-    def _answer(self, key: bytes, request: Request) -> None:
+    def _answer(self, key: bytes) -> None:
         """Compute an answer for one turn; if it is finished, send it to all who wait for it."""
         inquiry = self._inquiries[key]
-        requests = tuple(inquiry.requests)
+        inquiry.begun, requests = True, tuple(inquiry.requests)
         self._write(Turn(requests))
         try:
-            if inquiry.memory is None:
-                inquiry.memory = self._allowance(ANSWER_MEGABYTES + _megabytes_of(request))
-            with inquiry.memory.limit():
-                if not inquiry.work.advance(SLICE_SECONDS):
-                    return
+            if not inquiry.work.advance(SLICE_SECONDS):
+                return
             answer = Answer(requests, inquiry.work.result())
         except FilmGone:
             answer = Answer(requests, gone=True)
@@ -235,14 +385,11 @@ class Worker:
         start, engine = building.start, self._engine
         self._write(Turn((name,)))
         try:
-            if building.work is None or building.memory is None:
-                experiment = building.experiment(engine)
-                building.memory = self._allowance(peak_megabytes(experiment, engine))
-                building.work = SlicedWork(partial(build, experiment, engine))
-            with building.memory.limit():
-                if not building.work.advance(SLICE_SECONDS):
-                    return
-            job = TrainingJob(*building.work.result(), building.memory)
+            if building.work is None:
+                building.work = SlicedWork(partial(build, building.experiment(engine), engine))
+            if not building.work.advance(SLICE_SECONDS):
+                return
+            job = TrainingJob(*building.work.result())
         except Exception as error:  # the page must learn of any error
             del self._builds[name]
             self._fail(name, error)
@@ -263,9 +410,8 @@ class Worker:
         n_steps = job.n_steps(SLICE_SECONDS)
         started = time.monotonic()
         try:
-            with job.memory.limit():
-                job.training.advance(n_steps)
-                job.recorder.record_frame()
+            job.training.advance(n_steps)
+            job.recorder.record_frame()
         except Exception as error:  # the failure of one job must not end the others
             del self._jobs[name]
             self._fail(name, error)
@@ -297,7 +443,7 @@ class Worker:
     def _hold(self, name: str, job: TrainingJob) -> None:
         """Keep a stopped job so that it can be continued, and drop the oldest ones."""
         self._held[name] = job
-        sizes = {key: held.memory.estimate for key, held in self._held.items()}
+        sizes = {key: peak_megabytes(job.training.experiment) for key, job in self._held.items()}
         while sum(sizes.values()) > HELD_MEGABYTES:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]
@@ -340,13 +486,6 @@ class Worker:
                 self._write(Beat())
 
 
-def _megabytes_of(request: Request) -> float:
-    """Return the estimated memory in MiB of training the models that a request is about."""
-    if isinstance(request, ModelRequest) and request.experiment:
-        return peak_megabytes(from_text(request.experiment), "torch")
-    return 0.0
-
-
 def rest_after(n_bytes: int) -> float:
     """Return the shortest time in seconds between a snapshot of `n_bytes` and the next one."""
     return SNAPSHOT_SECONDS + n_bytes / BYTES_PER_SECOND
@@ -362,6 +501,11 @@ def _compile(worker: Worker, commands: queue.Queue[Command | None]) -> None:
     """Compile the engine, and let the worker measure its pace."""
     worker.take_engine()
     commands.put(MeasurePace())
+
+
+def _most_megabytes() -> float:
+    """Return the memory that the process may take in addition to what torch takes, in MiB."""
+    return MARGIN * server_settings().training_megabytes + ANSWERS_MEGABYTES
 
 
 def _read_commands(commands: queue.Queue[Command | None]) -> None:
@@ -380,6 +524,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     prepare_for_training()
+    limit_memory(min(free_and_total_memory()[0], _most_megabytes()))
     commands: queue.Queue[Command | None] = queue.Queue()
     worker = Worker(output)
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
