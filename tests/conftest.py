@@ -284,6 +284,9 @@ def nothing_leaks():
     before = what_tests_share()
     yield
     server_settings.cache_clear()
+    if "streamlit.logger" in sys.modules:  # handlers keep the stream of the test that begins them
+        for logger in sys.modules["streamlit.logger"]._loggers.values():
+            logger.streamlit_console_handler.stream = sys.stderr
     leaked = [name for name, value in what_tests_share().items() if value != before[name]]
     assert not leaked, f"the next test finds other values of {', '.join(leaked)}"
 
