@@ -16,8 +16,7 @@ from starlette.types import Message, Receive, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from attnkit.ui.server.metering import MOST_BYTES, Address
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.turns import expect, is_crowded, rest
+from attnkit.ui.server.turns import expect, is_crowded
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
 """Kinds of message besides `rerun_script` that our pages need; all others are dropped."""
@@ -148,8 +147,8 @@ class JudgedMessage:
 
 
 def must_wait(address: str) -> bool:
-    """Return whether an address draws enough for now: its threads wait, or it slows training."""
-    return is_crowded(address) or (rest(address) > 0 and training_service().others_train(address))
+    """Return whether an address draws enough for now."""
+    return is_crowded(address)
 
 
 def judge(message: Message) -> JudgedMessage:
