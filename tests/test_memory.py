@@ -40,8 +40,8 @@ def test_estimates_are_near_the_peaks(part):
     peaks = [json.loads(line) for line in lines.splitlines()]
     for one in peaks:
         assert one["peak"] <= 1.3 * max(one["estimate"], 20), one
-        assert one["peak"] <= 100 or one["estimate"] <= 1.5 * one["peak"], one
-    assert 0.75 < statistics.median(one["peak"] / one["estimate"] for one in peaks) < 1.15
+        assert one["peak"] <= 100 or one["estimate"] <= 2 * one["peak"], one
+    assert 0.55 < statistics.median(one["peak"] / one["estimate"] for one in peaks) < 1.15
 
 
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
@@ -54,7 +54,7 @@ def test_a_hosted_copy_trains_all_defaults_and_examples(engine, monkeypatch):
             assert not HOSTED.problems(experiment)
             assert peak_megabytes(experiment) < HOSTED.training_megabytes / 5
         more = default.replace(n_seeds=2 * default.n_seeds)
-        assert 1.1 * peak_megabytes(default) < peak_megabytes(more) < 2.1 * peak_megabytes(default)
+        assert 1.1 < peak_megabytes(more) / peak_megabytes(default) < 2.3
     for larger in ({"d_model": 256}, {"n_layers": 4}, {"n_entries": 16}, {"d_mlp": 512}):
         assert peak_megabytes(Experiment(**larger)) > 1.2 * peak_megabytes(Experiment()), larger
 
