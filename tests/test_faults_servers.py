@@ -29,7 +29,6 @@ from waiting import (
 
 import attnkit as ak
 from attnkit.experiment import Experiment
-from attnkit.service.server import ServerSettings
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.tasks import TASKS
@@ -107,6 +106,7 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(tmp_path, mo
     A closed service leaves neither thread, process, open file nor temporary file.
     """
     monkeypatch.setenv("ATTNKIT_MODULES", "lethal")
+    monkeypatch.setenv("ATTNKIT_TRAINING_MEGABYTES", "200")  # the training process reads it
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     import_module("lethal")  # forgotten after the test
     for known in (TASKS, sys.modules):
@@ -121,7 +121,7 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(tmp_path, mo
     before = open_resources()
     with (
         closing(ResultStore(tmp_path / "data")) as store,
-        closing(TrainingService(ServerSettings(training_megabytes=200), store)) as service,
+        closing(TrainingService(store=store)) as service,
     ):
         jobs = finish(service, hungry, small(30), hungry.replace(first_seed=1))
         assert [job.state for job in jobs] == ["failed", "finished", "failed"]
