@@ -61,12 +61,12 @@ def peak_megabytes(experiment: Experiment, engine: Engine | None = None) -> floa
         n_seeds, n_runs = len(plan.seeds), min(together, len(plan.sharing) * len(plan.seeds))
         recorded = max(n_recorded(experiment, wiring, n_first) for wiring in of_plan)
         logits = training.n_eval * n_answers(experiment) * task.n_classes
-        evaluating, stepping = 2.0 * n_runs * (recorded + logits), 0
+        evaluating, stepping = 2.0 * n_runs * (recorded + logits), 0.0
         if engine != "kernel" or not all(kernel_knows(experiment, v) for v in plan.sharing):
             layer = max(n_passing(experiment, w) for w in of_plan)
             kept = max(n_passing(experiment, w) + max(n_scores(experiment, w)) for w in of_plan)
             evaluating += min(n_runs, n_seeds) * n_first * layer
-            stepping = n_seeds * training.batch_size * len(experiment.layer_specs) * kept
+            stepping = 1.25 * n_seeds * training.batch_size * len(experiment.layer_specs) * kept
         n_drawn = task.copies * task.n_per_draw(training.n_eval, held_out=True) + training.n_eval
         drawing = max(_INTEGER * n_drawn * example, task.preparing)
         return max(_FLOAT * evaluating, _FLOAT * stepping, drawing)
