@@ -37,7 +37,10 @@ def serve(in_threads, open_store):
 
         def begin(store=None, **limits):
             allowed = ServerSettings().model_copy(update=limits)
-            return opened.enter_context(closing(TrainingService(allowed, store)))
+            service = opened.enter_context(closing(TrainingService(allowed, store)))
+            for watcher in (ANNA, BERT):
+                service.arrive(watcher.tab)
+            return service
 
         yield begin
 
@@ -285,15 +288,15 @@ def test_limits_of_an_experiment_hold_whatever_the_page_allows(serve):
 def test_what_a_closed_tab_trains_goes_on_and_who_comes_back_joins_it(serve, open_store, tmp_path):
     """Whether it trains or waits; its result is stored; jumps of the wall clock change nothing."""
     service = serve(open_store(tmp_path), **ONE_AT_A_TIME)
-    for watcher in (ANNA, BERT):
-        service.arrive(watcher.tab)
     ids = [service.submit(small(300, n), watcher=w) for n, w in enumerate((ANNA, BERT))]
     for watcher in (ANNA, BERT):
         service.leave(watcher.tab)
     again = Watcher("again", BERT.visitor)
+    service.arrive(again.tab)
     assert service.find(small(300, 1), again).id == ids[1]
     assert not service.is_shared(ids[1], again)
-    for job_id in ids:
+    other = service.submit(small(300, 2), watcher=again)  # what was left does not count as theirs
+    for job_id in (*ids, other):
         assert wait_until(service, job_id, lambda job: job.stored).state == "finished"
 
 

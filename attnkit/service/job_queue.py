@@ -156,7 +156,8 @@ class JobQueue:
         if job.id in self._ready([job]):
             return
         queued = [other for other in self.jobs.values() if other.queued]
-        n_of_visitor = sum(o.visitor == job.visitor and o.id != replaced for o in queued)
+        of_visitor = [other for other in queued if self._visitor_of(other) == job.visitor]
+        n_of_visitor = sum(other.id != replaced for other in of_visitor)
         if job.visitor and n_of_visitor >= self.settings.visitor_waiting:
             raise Refused(
                 tr(
@@ -214,6 +215,14 @@ class JobQueue:
         begins = rounds * ends[-1] + ends[last]
         return Outlook(place, len(active), begins, begins + seconds_of(job))
 
+    def _visitor_of(self, job: Job) -> str:
+        """Return the visitor as whose job it counts; nobody's if all tabs that show it are closed.
+
+        It then goes on within the limits of its address, and its visitor may train something else.
+        """
+        tabs = {watcher.tab for watcher in self._watchers.get(job.id, ())}
+        return "" if tabs and not tabs & self.open_tabs else job.visitor
+
     def _holding(self) -> list[Job]:
         """Return the jobs that hold memory of the training process."""
         return [job for job in self.jobs.values() if job.trains_on]
@@ -236,7 +245,7 @@ class JobQueue:
             without: Jobs that count as ended.
         """
         holding = [job for job in self._holding() if job not in without]
-        of_visitor = Counter(job.visitor for job in holding)
+        of_visitor = Counter(map(self._visitor_of, holding))
         ids: list[str] = []
         stuck: set[str] = set()  # addresses whose next job has no room
         for job in self._in_order(new):
