@@ -1,4 +1,4 @@
-"""Made results, and rows of a result store: put by tests, read and altered behind its back."""
+"""Results that nobody has trained, and rows of a store, read and altered behind its back."""
 
 import contextlib
 
@@ -7,15 +7,15 @@ from finished import finished
 from sqlalchemy import update
 
 from attnkit.experiment import Experiment
-from attnkit.service.database import RESULTS
-from attnkit.service.database_engines import open_engine
+from attnkit.service.database import open_engine
+from attnkit.service.store import RESULTS
 from attnkit.training.results import Result
 
 SMALL = {"task": "directed", "n_seeds": 1, "n_entries": 6, "n_names": 11, "steps": 20}
 
 
-def made(first_seed=0, n_numbers=5000, **given):
-    """A finished result that nobody has trained, with so many random weights."""
+def make_result(first_seed=0, n_numbers=5000, **given):
+    """A finished result with so many random weights."""
     experiment = Experiment(**{**SMALL, "sharing": "QKV", "first_seed": first_seed, **given})
     accuracy = np.full((3, len(experiment.sharing), experiment.n_seeds), 0.5)
     weights = np.random.default_rng(first_seed).random(n_numbers).astype(np.float32)
@@ -24,8 +24,8 @@ def made(first_seed=0, n_numbers=5000, **given):
 
 
 def put(store, *first_seeds, **given):
-    """Store made results, and return their hashes in the same order."""
-    results = [made(first_seed, **given) for first_seed in first_seeds]
+    """Store results, and return their hashes in the same order."""
+    results = [make_result(first_seed, **given) for first_seed in first_seeds]
     for result in results:
         store.put(*result.to_blobs())
     return [result.experiment.hash for result in results]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import mark
 from attnkit.foundation.settings import message_of
 from attnkit.service.store import ResultStore, TooLarge, Unavailable
 from attnkit.training.results import Result
@@ -29,20 +30,11 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class _Waiting:
-    """A result that waits for the store.
-
-    Attributes:
-        reason: The last reported reason why the store has not taken it.
-    """
+    """A result that waits for the store, and the last reported reason why it was not taken."""
 
     job_id: str
-    snapshot: bytes
-    parameters: bytes
+    blobs: tuple[bytes, bytes]
     reason: str = ""
-
-    @property
-    def n_bytes(self) -> int:
-        return len(self.snapshot) + len(self.parameters)
 
 
 class ResultWriter:
@@ -73,28 +65,36 @@ class ResultWriter:
 
     def write(self, job_id: str, snapshot: bytes, parameters: bytes) -> None:
         """Store a finished result as soon as the store takes it; return at once."""
-        given_up: list[_Waiting] = []
-        new = _Waiting(job_id, snapshot, parameters)
+        given_up, new = [], _Waiting(job_id, (snapshot, parameters))
+        if self._reason:  # reported before the thread has the result, which it may store
+            self._tell(new, self._reason, True)
         with self._changed:
             self._waiting.append(new)
-            while len(self._waiting) > 1 and sum(w.n_bytes for w in self._waiting) > MAX_BYTES:
+            sizes = [sum(map(len, result.blobs)) for result in self._waiting]
+            while len(sizes) > 1 and sum(sizes) > MAX_BYTES:
+                sizes.pop(0)
                 given_up.append(self._waiting.popleft())
-            reason = self._reason
             self._changed.notify_all()
         for oldest in given_up:
-            self._report(oldest.job_id, "too many results wait for the store", False)
-        if reason:
-            self._report_new(new, reason, True)
+            self._tell(oldest, mark("too many results wait for the store"), False)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
         """Return the last snapshot of a stored experiment; None if there is none, or no store."""
-        return self._recall(lambda store: store.snapshot(experiment.hash))
+        return self._read(lambda store: store.snapshot(experiment.hash))
 
     def recall_result(self, experiment: Experiment) -> Result | None:
         """Return a stored result with its parameters; None as in `recall`."""
-        return self._recall(lambda store: store.result(experiment.hash))
+        return self._read(lambda store: store.result(experiment.hash))
 
-    def _recall(self, read: Callable[[ResultStore], T | None]) -> T | None:
+    def close(self, seconds: float = 5.0) -> None:
+        """Try once more to store what waits, for at most so many seconds, then end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _read(self, read: Callable[[ResultStore], T | None]) -> T | None:
         if self._store is None or time.monotonic() < self._read_again_at:
             return None
         try:
@@ -103,59 +103,42 @@ class ResultWriter:
             self._read_again_at = time.monotonic() + UNREAD_SECONDS
             return None
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Try once more to store what waits, then end the thread.
-
-        Args:
-            seconds: Longest wait.
-        """
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
-
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
                 if not self._waiting:
                     return
-                first = self._waiting[0]
-            reason, again = self._put(first)
+                first, is_last = self._waiting[0], self._closing
+            reason, again = self._put(*first.blobs)
             with self._changed:
                 self._reason = reason if again else ""
                 if again:
                     self._waiting.rotate(-1)  # others may be smaller than one that finds no room
                 elif first in self._waiting:  # it may have been given up meanwhile
                     self._waiting.remove(first)
-                reported = list(self._waiting) if again else [first]
-            for each in reported:
-                self._report_new(each, reason, again)
+                answered = list(self._waiting) if again else [first]
+            for each in answered:
+                self._tell(each, reason, again)
+            if again and is_last:
+                return
             if again:
                 with self._changed:
-                    if self._closing:
-                        return
-                    self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
+                    self._changed.wait_for(lambda: self._closing, RETRY_SECONDS)
 
-    def _report_new(self, result: _Waiting, reason: str, again: bool) -> None:
-        """Report an outcome, except another try for a reason that was reported already."""
-        with self._changed:
-            known = again and reason == result.reason
-            result.reason = reason
-        if not known:
-            self._report(result.job_id, reason, again)
-
-    def _put(self, result: _Waiting) -> tuple[str, bool]:
+    def _put(self, snapshot: bytes, parameters: bytes) -> tuple[str, bool]:
         """Return why the store did not take a result, and whether another try may help."""
         assert self._store is not None
         try:
-            self._store.put(result.snapshot, result.parameters)
-        except Unavailable as error:
-            return message_of(error), True
-        except TooLarge as error:
-            return message_of(error), False
+            self._store.put(snapshot, parameters)
+        except (Unavailable, TooLarge) as error:
+            return message_of(error), isinstance(error, Unavailable)
         except Exception as error:  # no error of one result may stop those behind it
             return f"{type(error).__name__}: {error}"[:200], False
         self._read_again_at = 0.0
         return "", False
+
+    def _tell(self, result: _Waiting, reason: str, again: bool) -> None:
+        if not (again and reason == result.reason):  # nor is another try news
+            result.reason = reason
+            self._report(result.job_id, reason, again)
