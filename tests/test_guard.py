@@ -10,13 +10,12 @@ import pytest
 from forging import message, rerun
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui.server import connection, guard, metering, startup
-from attnkit.ui.server.guard import Guard, guards, is_foreign
+from attnkit.ui.server.guard import Guard, guards
 from attnkit.ui.server.metering import Address, Meter, read_little_at_once
 
 HOST = (b"host", b"copy.example")
@@ -40,20 +39,20 @@ def sent(payload):
 
 def scope_of(client, *headers, type="websocket", host=(HOST,), **fields):
     """Return what a server tells about a connection or a request."""
-    return {"type": type, "client": (client, 1), "headers": [*host, *headers], **fields}
+    path = {"path": "/_stcore/stream"} if type == "websocket" else {}
+    return {"type": type, "client": (client, 1), "headers": [*host, *headers], **path, **fields}
 
 
 class Guarded:
     """The guard before an application that notes messages and needs `cost` seconds for each."""
 
     def __init__(self, frame_ancestors="'self'", cost=0.0):
-        self.now, self.got, self.headers = 1000.0, [], {}
-        self.cost, self.worked = cost, 0.0
+        self.now, self.got, self.cost, self.worked = 1000.0, [], cost, 0.0
         self.guard = Guard(self.app, frame_ancestors, Meter(lambda: self.now, lambda: self.worked))
 
     async def app(self, scope, receive, send):
         """Take everything until the connection ends; answer a request with a cookie."""
-        self.seen = Headers(scope=scope)
+        assert "origin" not in Headers(scope=scope)
         if scope["type"] == "http":
             response = PlainTextResponse("page")
             response.headers["set-cookie"] = "a=b; Path=/"
@@ -65,11 +64,10 @@ class Guarded:
             else:
                 self.got.append(event.get("bytes"))
                 self.worked += self.cost
-        late = ForwardMsg(ref_hash="too late").SerializeToString()
-        await send({"type": "websocket.send", "bytes": late})
+        await send({"type": "websocket.send", "bytes": b"too late"})
 
     def ask(self, events, client, headers, host=(HOST,), **scope):
-        """Let the guard take events; return what the visitor is told."""
+        """Let the guard take events; return what it answers."""
         send, scope = AsyncMock(), scope_of(client, *headers, host=host, **scope)
         run(self.guard(scope, AsyncMock(side_effect=events), send))
         return [call.args[0] for call in send.call_args_list]
@@ -77,22 +75,21 @@ class Guarded:
     def visit(self, *payloads, client=VISITOR, headers=(), host=(HOST,)):
         """Connect and send messages; return kinds of answers, or the last code."""
         events = [CONNECT, *map(sent, payloads), DISCONNECT]
-        told = self.ask(events, client, headers, host, type="websocket")
-        return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
+        answers = self.ask(events, client, headers, host, type="websocket")
+        return [event.get("code", event["type"].removeprefix("websocket.")) for event in answers]
 
-    def get(self, path, client=VISITOR, headers=(), scheme="http"):
-        """Ask for a page; return its status, and keep the headers of the answer in `headers`."""
-        scope = {"method": "GET", "path": path, "scheme": scheme, "server": ("192.0.2.1", 8501)}
-        (start, *_) = self.ask([], client, headers, type="http", **scope)
-        self.headers = Headers(raw=start["headers"])
-        return start["status"]
+    def get(self, path, headers=(), scheme="http"):
+        """Ask for a page; return its status and the headers of the answer."""
+        scope = {"method": "GET", "path": path, "scheme": scheme}
+        (start, *_) = self.ask([], VISITOR, headers, type="http", **scope)
+        return start["status"], Headers(raw=start["headers"])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_starts(monkeypatch):
-    """No message starts a thread that draws, and no timer logs closed connections later."""
+def _no_thread_draws(monkeypatch):
+    """No address is crowded, and closed connections are logged as in a new minute."""
     monkeypatch.setattr(connection, "is_crowded", lambda _: False)
-    monkeypatch.setattr(guard, "_CLOSED", Repetitions(guard._log_closed, lambda *_: None))
+    monkeypatch.setattr(guard, "_CLOSED", Repetitions(guard._log_closed))
 
 
 @pytest.fixture
@@ -146,131 +143,90 @@ def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
     assert slept == []
 
 
-class Socket:
-    """A WebSocket of uvicorn, whose frames cost a tenth of a second each."""
-
-    read_paused = False
-
-    def __init__(self):
-        self.got, self.reading, self.unread, self.worked = [], True, 0, 0.0
-        self.conn = Mock(max_message_size=10**9)
-        self.transport = Mock(
-            get_write_buffer_size=lambda: self.unread,
-            is_closing=lambda: False,
-            pause_reading=lambda: setattr(self, "reading", False),
-            resume_reading=lambda: setattr(self, "reading", True),
-        )
-
-    async def receive(self):
-        """Make this object the one that the guard finds."""
-
-    def data_received(self, data):
-        """Handle what was read."""
-        self.got.append(data)
-        self.worked += 0.1
-
-
 def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     """Pings and empty frames reach no application; who does not read the answers waits, too."""
-    now, later, socket = [0.0], [], Socket()
+    now, later, got, unread = [0.0], [], [], [0]
     loop = Mock(call_later=lambda *call: later.append(call))
     monkeypatch.setattr(metering.asyncio, "get_running_loop", lambda: loop)
-    address = Address(VISITOR, Meter(lambda: now[0], lambda: socket.worked))
+
+    class Socket:  # of uvicorn, where every piece of frames costs a tenth of a second
+        read_paused, conn, data_received = False, Mock(max_message_size=10**9), got.append
+        transport = Mock(get_write_buffer_size=lambda: unread[0], is_closing=lambda: False)
+
+        async def receive(self):
+            """Make this object the one that the guard finds."""
+
+    socket = Socket()
+    address = Address(VISITOR, Meter(lambda: now[0], lambda: 0.1 * len(got)))
     read_little_at_once(socket.receive, address)
     assert socket.conn.max_message_size == metering.MOST_BYTES
     assert socket.transport.max_size == metering.READ_AT_ONCE
-    pieces = [bytes([number]) for number in range(4)]
-    for piece in pieces[:3]:  # the last one comes although the guard has paused
-        socket.data_received(piece)
-    assert (socket.got, socket.reading) == (pieces[:1], False)
+
+    def is_reading():
+        names = [name for name, *_ in socket.transport.method_calls if name.endswith("_reading")]
+        return names[-1] == "resume_reading"
+
+    for number in range(3):  # the last one comes although the guard has paused
+        socket.data_received(number)
+    assert (got, is_reading()) == ([0], False)
     while later:
         seconds, go_on = later.pop(0)
         assert seconds == pytest.approx(0.1 * metering.REST)
         now[0] += seconds + 1e-6
         go_on()
-    assert (socket.got, socket.reading) == (pieces[:3], True)
+    assert (got, is_reading()) == ([0, 1, 2], True)
     now[0] += 10.0
-    socket.unread = metering.MOST_UNREAD + 1
-    socket.data_received(pieces[3])
-    assert (socket.got, socket.reading) == (pieces[:3], False)
-    socket.unread = 0
+    unread[0] = metering.MOST_UNREAD + 1
+    socket.data_received(3)
+    assert (got, is_reading()) == ([0, 1, 2], False)
+    unread[0] = 0
     later.pop()[1]()
-    assert (socket.got, socket.reading) == (pieces, True)
-
-
-class Slow(Guarded):
-    """A guard that lets the address wait until a test says otherwise; the visitor stays."""
-
-    def __init__(self, monkeypatch):
-        super().__init__()
-        self.crowded, self.slows, self.events, self.n_read = True, False, asyncio.Queue(), 0
-        monkeypatch.setattr(connection, "CROWDED_SECONDS", 0.001)
-        monkeypatch.setattr(connection, "is_crowded", lambda name: name == VISITOR and self.crowded)
-        monkeypatch.setattr(connection, "rest", lambda name: float(name == VISITOR))
-        service = Mock(others_train=lambda name: self.slows)
-        monkeypatch.setattr(connection, "training_service", lambda: service)
-
-    async def visit(self, *payloads, client=VISITOR):
-        """Connect, send messages, and let the guard read as many as it wants."""
-
-        async def receive():
-            event = await self.events.get()
-            self.n_read += 1
-            return event
-
-        self.events.put_nowait(CONNECT)
-        self.give(*payloads)
-        return asyncio.ensure_future(self.guard(scope_of(client), receive, AsyncMock()))
-
-    def give(self, *payloads):
-        """Send messages."""
-        for payload in payloads:
-            self.events.put_nowait(sent(payload))
-
-    async def has(self, *payloads, n_read=0):
-        """Wait until so many are read and exactly these have reached the application."""
-        while len(self.got) < len(payloads) or self.n_read < n_read:
-            await asyncio.sleep(0.001)
-        assert self.got == [*payloads]
-
-    async def leave(self, task):
-        """End the connection."""
-        self.events.put_nowait(DISCONNECT)
-        await task
+    assert (got, is_reading()) == ([0, 1, 2, 3], True)
 
 
 def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_once(monkeypatch):
     """Signs of life and refused messages never wait; pages of visitors who left are not drawn."""
+    guarded, events, crowded, n_read = Guarded(), asyncio.Queue(), [True], [0]
+    monkeypatch.setattr(connection, "CROWDED_SECONDS", 0.001)
+    monkeypatch.setattr(connection, "is_crowded", lambda name: name == VISITOR and crowded[0])
+
+    async def receive():
+        event = await events.get()
+        n_read[0] += 1
+        return event
+
+    def give(*payloads):
+        for payload in payloads:
+            events.put_nowait(sent(payload))
+
+    async def has(*payloads, read=0):
+        while len(guarded.got) < len(payloads) or n_read[0] < read:
+            await asyncio.sleep(0.001)
+        assert guarded.got == [*payloads]
+        guarded.got.clear()
 
     async def visit():
-        slow, alive = Slow(monkeypatch), [message(app_heartbeat=True)] * 50
-        task = await slow.visit(rerun(), client=OTHER)
-        await slow.has(rerun())
-        await slow.leave(task)
-        slow.got.clear()
-        slow.n_read, alone = 0, {"is_auto_rerun": True}
+        alive, alone = [message(app_heartbeat=True)] * 50, {"is_auto_rerun": True}
         live = [rerun(fragment_id="live", query_string=f"{n}", **alone) for n in range(90)]
-        other = rerun(fragment_id="other", **alone)
         presses = [rerun(fragment_id="live", query_string="press"), rerun()]
-        task = await slow.visit(alive[0], *live[:50], other, *presses, *live[50:], *[b""] * 200)
-        await slow.has(alive[0], n_read=295)  # the last one is read although all wait
-        slow.crowded = False
-        await slow.has(alive[0], other, *presses, live[-1])
-        slow.got.clear()
-        slow.slows, slow.n_read = True, 0  # the training of others
+        other = rerun(fragment_id="other", **alone)
+        events.put_nowait(CONNECT)
+        task = asyncio.ensure_future(guarded.guard(scope_of(VISITOR), receive, AsyncMock()))
+        give(alive[0], *live[:50], other, *presses, *live[50:], *[b""] * 200)
+        await has(alive[0], read=295)  # the last one is read although all wait
+        crowded[0] = False
+        await has(other, *presses, live[-1])
+        crowded[0], n_read[0] = True, 0
         many = [rerun(query_string="a" * 4000)] * 20  # the memory of what waits is bounded
-        slow.give(*many, *alive)
+        give(*many, *alive)
         await asyncio.sleep(0.05)
-        assert slow.n_read < 12
-        slow.slows = False
-        await slow.has(*many, *alive)
-        slow.crowded = True
-        slow.give(rerun())
-        await slow.leave(task)
-        task = await slow.visit(rerun())
-        slow.give("a" * 200_000)
+        assert n_read[0] < 12
+        crowded[0] = False
+        await has(*many, *alive)
+        crowded[0] = True
+        give(rerun(), "a text closes the connection")
         await task
-        await slow.has(*many, *alive)
+        assert guarded.got == []
 
     run(visit())
 
@@ -333,49 +289,49 @@ def test_pages_of_other_sites_open_no_connection(guarded, capsys):
         ("copy.example", "http://a:1@copy.example", True),
     ):
         given = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin else [])]
-        assert is_foreign(Headers(raw=given)) == foreign
         assert (guarded.visit(rerun(), headers=given, host=()) == [guard.REFUSED]) == foreign
-        if origin and not foreign and "localhost" not in origin:
-            assert guarded.seen["host"] == origin.rpartition("/")[2]
-        guarded.ask([], VISITOR, given, (), type="http", method="GET", path="/_stcore/health")
-        assert ("origin" in guarded.seen) == (bool(origin) and not foreign)
-    guard._CLOSED.end_minute()
+        assert guarded.get("/", given)[0] == 200
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert {line["event"] for line in lines} == {"foreign connection closed"}
-    told = [(line["same_host"], line.get("more")) for line in lines]
-    assert told == [(False, None)] * 3 + [(True, None)] * 2 + [(False, 2)]
+    assert [line["same_host"] for line in lines] == [False] * 3 + [True] * 2
 
 
 def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it():
-    """Cookies are secure behind HTTPS, nothing is uploaded, metrics are for this machine."""
+    """Nobody frames the owner's page, in whatever spelling; cookies are secure behind HTTPS."""
     host = "https://huggingface.co"
     guarded = Guarded(frame_ancestors=host)
-    pages = {"/": host, "/runs": host, "/owner/": "'none'", "/base/Owner": "'none'"}
-    for path, expected in pages.items():
-        assert guarded.get(path) == 200
-        policy = guarded.headers["content-security-policy"]
+    owner = "/owner /owner/ /base/Owner /own%65r".split()
+    for path in ("/", "/runs", *owner, "/owner ", "/owner\t/"):
+        status, headers = guarded.get(path)
+        policy = headers["content-security-policy"]
+        assert status == 200
         assert policy.startswith("default-src 'self'; ")
-        assert policy.endswith(f"frame-ancestors {expected}")
-    assert guarded.headers["x-content-type-options"] == "nosniff"
-    assert guarded.headers["referrer-policy"] == "same-origin"
-    for scheme, headers, secure in (
+        framed_by = host if path in ("/", "/runs") else "'none'"
+        assert policy.endswith(f"frame-ancestors {framed_by}")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"
+    for scheme, given, secure in (
         ("http", [], False),
         ("https", [], True),
         ("http", [(b"x-forwarded-proto", b"https")], True),
     ):
-        guarded.get("/", headers=headers, scheme=scheme)
-        assert guarded.headers["set-cookie"].endswith("; Secure") == secure
-    for path, client, headers, status in (
-        ("/base/_stcore/upload_file/a/b", VISITOR, [], 404),
-        ("/_stcore/metrics", "127.0.0.1", [], 200),
-        ("/_stcore/metrics", "192.0.2.1", [], 200),
-        ("/_stcore/metrics", VISITOR, [], 404),
-        ("/_stcore/metrics", "127.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")], 404),
-    ):
-        assert guarded.get(path, client, headers) == status
+        _, headers = guarded.get("/", given, scheme)
+        assert headers["set-cookie"].endswith("; Secure") == secure
     for bad in ("'self'; script-src *", "a\nb", "a,b", "ü"):  # would break out of the header
         with pytest.raises(InvalidSettings, match="ATTNKIT_FRAME_ANCESTORS"):
             ServerSettings.of({"ATTNKIT_FRAME_ANCESTORS": bad})
+
+
+def test_of_streamlits_own_routes_those_that_a_page_needs_are_open(guarded):
+    """Neither uploads, metrics and agents, nor what a later version adds."""
+    for (
+        path
+    ) in "/_stcore/health /base/_stcore/host-config /static/js/index.js /media/a.png".split():
+        assert guarded.get(path)[0] == 200
+    closed = "upload_file/a/b metrics agent/interact agent/mcp script-health-check new /health"
+    for path in closed.split():
+        for base in ("", "/base", "/runs"):
+            assert guarded.get(f"{base}/_stcore/{path}")[0] == 404
 
 
 def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monkeypatch, capsys):

@@ -1,19 +1,21 @@
-"""Memory: of processes, of the machine, of a container."""
+"""Processor, cores and memory: of processes, of the machine, of a container."""
 
-import math
 import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
 from attnkit.foundation import machine, process
-from attnkit.foundation.control_groups import cpu_quota
-from attnkit.foundation.machine import free_and_total_memory, megabytes_of, processor_kind
+from attnkit.foundation.machine import (
+    cpu_quota,
+    free_and_total_memory,
+    megabytes_of,
+    processor_kind,
+)
 
 TOTAL = psutil.virtual_memory().total / 2**20
 
@@ -51,83 +53,52 @@ def test_a_process_holds_memory_and_its_threads_share_one_heap():
     """A process that has ended holds none. Heaps of threads grew to four times of what was used."""
     assert megabytes_of() > 10
     assert megabytes_of(os.getpid()) == pytest.approx(megabytes_of(), rel=0.1)
-    with subprocess.Popen(
-        [sys.executable, "-c", ONE_HEAP], stdout=subprocess.PIPE, text=True
-    ) as ended:
+    command = [sys.executable, "-c", ONE_HEAP]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ended:
         assert ended.communicate()[0] == "[heap]\n"
     assert megabytes_of(ended.pid) is None
 
 
-def made_groups(root, draw):
-    """Write a system's description of nested groups with limits; return what they leave.
-
-    Returns:
-        Cores, free memory and limit of the memory; None where nothing limits them.
-    """
-    version, mib = draw.choice((1, 2)), 2**20
-    names = draw.choices(("job_7", "step 0", "user.slice"), k=draw.randint(0, 4))
-    outside = draw.choice(("", "/docker/a1", "/.."))  # of which a container may know, or not
-    point = draw.choice(("/sys/fs/cgroup", "/run/two words"))
-    points = {name: f"{point}/{name}" if version == 1 else point for name in ("cpu", "memory")}
-    controllers = {"cpu": "cpu,cpuacct", "memory": "memory"} if version == 1 else {"cpu": ""}
-    (root / "proc/self").mkdir(parents=True)
-    groups, mounts = ["9:name=systemd:/else"], ["31 23 0:28 / / rw shared:1 - ext4 /dev/root rw"]
-    for number, (name, found) in enumerate(controllers.items()):
-        kind, mounted = "cgroup2" if version == 2 else "cgroup", points[name].replace(" ", "\\040")
-        groups.append(f"{number}:{found}:{outside}/{'/'.join(names)}")
-        mounts.append(f"32 31 0:29 {outside or '/'} {mounted} rw - {kind} {kind} rw,{found}")
-    (root / "proc/self/cgroup").write_text("\n".join([*groups, ""]))
-    (root / "proc/self/mountinfo").write_text("\n".join(mounts))
-    cores, left, limits = [], [], []
-    seen = names if outside != "/.." else []  # its group lies outside of what the container sees
-    for level in range(len(seen) + 1):
-        quota, limit = draw.choice((None, 50_000, 100_000, 10**9)), draw.choice((None, 100, 200))
-        used, cached = draw.randint(50, 90), draw.randint(0, 40)
-        cores += [quota / 100_000] if quota else []
-        limits += [limit] if limit else []
-        left += [limit - used + cached] if limit else []
-        files = {
-            "cpu.cfs_quota_us": quota or -1,
-            "cpu.cfs_period_us": 100_000,
-            "memory.limit_in_bytes": limit * mib if limit else 2**63 - 4096,
-            "memory.usage_in_bytes": used * mib,
-            "memory.stat": f"inactive_file 7\ntotal_inactive_file {cached * mib}",
-        }
-        if version == 2:
-            files = {
-                "cpu.max": f"{quota or 'max'} 100000",
-                "memory.max": limit * mib if limit else "max",
-                "memory.current": used * mib,
-                "memory.stat": f"anon 1\ninactive_file {cached * mib}",
-            }
-        for name, text in files.items():
-            folder = Path(f"{root}{points[name.partition('.')[0]]}", *seen[:level])
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(f"{text}\n")
-    return min(cores, default=None), min(left, default=None), min(limits, default=None)
-
-
 def test_a_container_has_what_the_limits_of_its_groups_leave(tmp_path, seed, monkeypatch):
-    """The smallest limit counts, of the group itself and of all its parents, in both versions.
+    """The smallest limit counts, of the group itself and of its parents, as of a batch job.
 
-    Files that the system has read and can drop at once count as free memory. Without a container or
-    a limit, which is `max` or a huge number, the machine is all.
+    Files that the system has read and can drop at once count as free. Without a group or a limit,
+    which is `max`, the machine is all.
     """
     draw = random.Random(seed)
     free, total = free_and_total_memory(tmp_path)
     assert 0 < free <= total == pytest.approx(TOTAL)
-    assert cpu_quota(tmp_path) == math.inf
     for variable in ("ATTNKIT_CORES", "OMP_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(os, "process_cpu_count", lambda: 4, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    for number in range(40):
-        root = tmp_path / f"{number}"
-        cores, left, limit = made_groups(root, draw)
-        found = free_and_total_memory(root)
-        assert found[1] == pytest.approx(limit or TOTAL)
-        assert limit is None or found[0] == left
+    for number in range(20):
+        root, names = (
+            tmp_path / f"{number}",
+            draw.choices(("job_7", "step 0"), k=draw.randint(0, 3)),
+        )
+        path = draw.choice(("/".join(names), "../other" if not names else "/".join(names)))
+        folder = root / "sys/fs/cgroup"
+        folder.joinpath(*names).mkdir(parents=True)
+        (root / "proc/self").mkdir(parents=True)
+        (root / "proc/self/cgroup").write_text(f"9:name=systemd:/else\n0::/{path}\n")
+        cores, left, limits = [4], [], [TOTAL]
+        for n in range(len(names) + 1):
+            quota, limit = draw.choice(("max", 50_000, 300_000)), draw.choice(("max", 100, 200))
+            used, cached = draw.randint(50, 90), draw.randint(0, 40)
+            cores += [quota / 100_000] if quota != "max" else []
+            left += [limit - used + cached] if limit != "max" else []
+            limits += [limit] if limit != "max" else []
+            group = folder.joinpath(*names[:n])
+            (group / "cpu.max").write_text(f"{quota} 100000\n")
+            (group / "memory.max").write_text(f"{limit if limit == 'max' else limit * 2**20}\n")
+            (group / "memory.current").write_text(f"{used * 2**20}\n")
+            (group / "memory.stat").write_text(f"anon 1\ninactive_file {cached * 2**20}\n")
+        free, total = free_and_total_memory(root)
+        assert total == pytest.approx(min(limits))
+        assert not left or free == min(left)
         monkeypatch.setattr(process, "cpu_quota", lambda root=root: cpu_quota(root))
-        assert process.n_cores() == (4 if cores is None else min(4, math.ceil(cores)))
-        limited = None if cores is None or cores >= 4 else f"{math.ceil(cores)}"
+        n_cores = -int(-min(cores) // 1)  # rounded up
+        assert process.n_cores() == n_cores
+        limited = f"{n_cores}" if min(cores) < 4 else None
         assert process.environment_with_package().get("OMP_NUM_THREADS") == limited

@@ -3,7 +3,7 @@
 import json
 import time
 from contextlib import nullcontext
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from browsing import OWNER_SECRET
@@ -12,7 +12,8 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from waiting import wait_until
 
 from attnkit.experiment import Experiment
-from attnkit.service.gate import DAY, FIRST_WAIT, LANE_SECONDS, LONGEST_DELAY, Gate
+from attnkit.service import gate as module
+from attnkit.service.gate import Gate
 from attnkit.service.jobs import Watcher
 from attnkit.service.server import server_settings
 from attnkit.service.store import Unavailable
@@ -65,8 +66,8 @@ def test_without_a_secret_there_is_no_page(monkeypatch):
 def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(capsys, monkeypatch):
     """Whoever is in stays in, and the owner gets in from elsewhere; the log has one line of it."""
     inside = sign_in(open_page("owner"))
-    now = time.monotonic()
-    monkeypatch.setattr(gate(), "_clock", lambda: now)  # a slow machine does not end the wait
+    clock = Mock(monotonic=Mock(return_value=time.monotonic()))
+    monkeypatch.setattr(module, "time", clock)  # a slow machine does not end the wait
     monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
     server_settings.cache_clear()
     capsys.readouterr()
@@ -146,61 +147,44 @@ def test_a_store_that_does_not_answer_or_began_anew_is_said():
     assert "\\`results\\`" in said
 
 
-class Timed(Gate):
-    """A gate whose clock a test sets; attempts come one after the other, or all at once."""
-
-    def __init__(self, secret="correct horse", *, at_once=True):
-        self.now, self.delays = 1000.0, []
-
-        def sleep(seconds):
-            self.delays.append(seconds)
-            self.now += 0 if at_once else seconds
-
-        super().__init__(secret, lambda: self.now, sleep)
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of gates, as a list of one number; attempts wait without letting time pass."""
+    now, delays = [1000.0], []
+    monkeypatch.setattr(module, "time", Mock(monotonic=lambda: now[0], sleep=delays.append))
+    return now, delays
 
 
-def test_a_gate_opens_for_its_secret_only_and_a_wrong_one_makes_its_address_wait(monkeypatch):
-    """Twice as long after each, at most ten minutes; the right secret and a day forgive."""
+def test_a_gate_opens_for_its_secret_only_and_a_wrong_one_makes_its_address_wait(
+    clock, monkeypatch
+):
+    """Twice as long after each, at most ten minutes; the right secret forgives."""
+    now, _ = clock
     for wrong in ("", "correct", "correct horse ", "CORRECT HORSE", "\ud800"):
-        assert not Timed().opens(wrong)
-    assert not Timed("").opens("")
-    assert Timed("über-Ångström").opens("über-Ångström", ADDRESS)
-    gate, waits = Timed(), []
+        assert not Gate("correct horse").opens(wrong)
+    assert not Gate("").opens("")
+    assert Gate("über-Ångström").opens("über-Ångström", ADDRESS)
+    gate, waits = Gate("correct horse"), []
     for _ in range(12):
         assert not gate.opens("wrong", ADDRESS)
         waits.append(gate.shut_seconds(ADDRESS))
         assert not any([gate.opens("wrong", ADDRESS), gate.opens("correct horse", ADDRESS)])
-        gate.now += waits[-1]
+        assert gate.shut_seconds(ELSEWHERE) == 0
+        now[0] += waits[-1]
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]
     assert gate.opens("correct horse", ADDRESS)
-    for seconds in (LANE_SECONDS, DAY):
-        gate.now += seconds
-        assert not gate.opens("wrong", ADDRESS)
-        assert gate.shut_seconds(ADDRESS) == FIRST_WAIT
-    monkeypatch.setattr("attnkit.service.gate.MOST_ADDRESSES", 2)
-    gate = Timed()
+    assert not gate.opens("wrong", ADDRESS)
+    monkeypatch.setattr(module, "MOST_ADDRESSES", 2)
     for address in "abc":
         gate.opens("wrong", address)
+    now[0] += 3.5
     assert [gate.shut_seconds(address) > 0 for address in "abc"] == [False, True, True]
 
 
-def test_the_owner_gets_in_while_others_guess_at_full_speed():
-    """From an address that did not guess, within the seconds of one lane, at any moment."""
-    gate = Timed(at_once=False)
-    for number in range(100):
-        for guesser in range(100):
-            gate.opens("wrong", f"198.51.100.{guesser}")
-        if number % 20 == 19:
-            assert gate.shut_seconds(f"192.0.2.{number}") == 0
-            assert gate.opens("correct horse", f"192.0.2.{number}")
-            assert gate.delays[-1] <= LANE_SECONDS
-        gate.now += LANE_SECONDS
-
-
-def test_attempts_of_many_addresses_are_delayed_and_then_refused():
+def test_attempts_of_many_addresses_pass_once_a_second_and_are_then_refused(clock):
     """The right secret among them too, so that the time of an answer tells nothing."""
-    gate = Timed()
+    gate, (_, delays) = Gate("correct horse"), clock
     opened = [gate.opens("correct horse", f"192.0.2.{number}") for number in range(20)]
     assert opened == [True] * 11 + [False] * 9
-    assert gate.delays == list(range(11)) == [*range(int(LONGEST_DELAY) + 1)]
-    assert gate.shut_seconds("203.0.113.9") == LANE_SECONDS
+    assert delays == [*range(int(module.LONGEST_DELAY) + 1)]
+    assert gate.shut_seconds("203.0.113.9") == 1.0

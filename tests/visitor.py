@@ -31,7 +31,8 @@ from attnkit.ui.server.launch import dashboard_script
 HOST = "127.0.0.1"
 """The only address that a visitor connects to."""
 
-_CACHED_MESSAGES = 500
+_MOST_AGE = 2
+"""Runs after which a browser forgets a large message, if none of them has drawn it."""
 
 # Longest waits in seconds: for runs to end before the next action, short because a timer of a
 # fragment that is gone is never answered, and for a new server's first answer.
@@ -89,7 +90,8 @@ class Visitor:
         self._nodes: dict[tuple[int, ...], Node] = {}
         self._states: dict[str, dict[str, Any]] = {}  # of the widgets that the person has set
         self._timers: dict[str, tuple[float, float]] = {}  # fragment → interval, next time
-        self._cache: dict[str, ForwardMsg] = {}
+        self._cache: dict[str, tuple[ForwardMsg, int]] = {}  # and the number of the last run
+        self._n_runs, self._has_session = 0, False
         self._awaited: set[str] = set()  # fragments, and "" for the whole page
         self._busy = False
         self._exit_stack = ExitStack()
@@ -244,6 +246,7 @@ class Visitor:
             "cached_message_hashes": list(self._cache),
             "widget_states": {"widgets": [*states, *triggers]},
         }
+        self._has_session = False  # until the answer comes, a browser forgets no message
         self._socket.send(BackMsg(rerun_script=rerun).SerializeToString())
 
     def _tick(self) -> None:
@@ -265,15 +268,13 @@ class Visitor:
         self.bytes_received += len(payload)
         message = ForwardMsg.FromString(payload)
         if message.WhichOneof("type") == "ref_hash":
-            cached, known = ForwardMsg(), self._cache.pop(message.ref_hash)
-            self._cache[message.ref_hash] = known  # those not used for longest are dropped
-            cached.CopyFrom(known)
+            assert message.ref_hash in self._cache, "a browser shows nothing any more"
+            cached = ForwardMsg()
+            cached.CopyFrom(self._cache[message.ref_hash][0])
             cached.metadata.CopyFrom(message.metadata)
             message = cached
-        elif message.metadata.cacheable:
-            self._cache[message.hash] = message
-            while len(self._cache) > _CACHED_MESSAGES:
-                del self._cache[next(iter(self._cache))]
+        if message.metadata.cacheable or message.hash in self._cache:
+            self._cache[message.hash] = message, self._n_runs
         self._apply(message)
 
     def _apply(self, message: ForwardMsg) -> None:
@@ -297,7 +298,7 @@ class Visitor:
             self.link = message.page_info_changed.query_string
 
     def _begin_run(self, message: ForwardMsg) -> None:
-        identity = message.metadata.run
+        identity, self._has_session = message.metadata.run, True
         if self._busy and not self.run.fragments and identity.fragment_ids:
             # Streamlit loses the end of a page's run if a timer's message comes just then.
             self._awaited.discard("")
@@ -332,6 +333,11 @@ class Visitor:
         if message.script_finished == ForwardMsg.FINISHED_EARLY_FOR_RERUN:
             return
         self._busy, fragments = False, self.run.fragments
+        self._n_runs += self._has_session
+        for name, (cached, run) in list(self._cache.items() if self._has_session else ()):
+            in_this_run = not fragments or cached.delta.fragment_id in fragments
+            if in_this_run and run < self._n_runs - _MOST_AGE:
+                del self._cache[name]
         for path, node in list(self._nodes.items()):
             in_this_run = not fragments or node.fragment in fragments
             if in_this_run and node.run != self.run.id:

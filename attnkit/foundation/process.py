@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from attnkit.foundation.control_groups import cpu_quota
+from attnkit.foundation.machine import cpu_quota
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 """Parameters of glibc's `mallopt`."""
@@ -42,17 +42,10 @@ def prepare_for_training() -> None:
     experiments lies between the large blocks, so that no piece can be returned: thirty experiments
     that took turns reserved 2.2 GB, used 0.5 GB, and failed at the limit of `limit_memory`.
     """
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        for parameter, value in (
-            (_M_MMAP_THRESHOLD, 1 << 30),
-            (_M_TRIM_THRESHOLD, 1 << 30),
-            (_M_TOP_PAD, 1 << 26),
-            (_M_ARENA_MAX, 1),
-        ):
-            libc.mallopt(parameter, value)
+    _call_glibc("mallopt", _M_MMAP_THRESHOLD, 1 << 30)
+    _call_glibc("mallopt", _M_TRIM_THRESHOLD, 1 << 30)
+    _call_glibc("mallopt", _M_TOP_PAD, 1 << 26)
+    _call_glibc("mallopt", _M_ARENA_MAX, 1)
 
 
 def prepare_for_serving() -> None:
@@ -77,12 +70,8 @@ def prepare_for_serving() -> None:
         if soft != resource.RLIM_INFINITY and soft < most:
             with suppress(ValueError, OSError):  # macOS may allow fewer than its hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 18)
-        libc.mallopt(_M_ARENA_MAX, 2)
+    _call_glibc("mallopt", _M_MMAP_THRESHOLD, 1 << 18)
+    _call_glibc("mallopt", _M_ARENA_MAX, 2)
 
 
 def give_memory_back() -> None:
@@ -91,10 +80,13 @@ def give_memory_back() -> None:
     Experiments that take turns leave such gaps, as do the visitors of a server: thirty experiments
     held 2 GB, of which 0.2 GB were in use.
     """
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "malloc_trim"):
-            libc.malloc_trim(0)
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(function: str, *arguments: int) -> None:
+    """Call a function of the C library if it has one of this name, as glibc on Linux."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), function):
+        getattr(libc, function)(*arguments)
 
 
 def limit_memory(megabytes: float) -> None:
@@ -188,18 +180,8 @@ def n_cores() -> int:
     A container's quota of processor time counts as cores, rounded up. The environment variable
     `ATTNKIT_CORES` sets a smaller number, as for one of many workers.
     """
-    available = _available_cores()
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
+    available = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = max(1, math.ceil(min(available, cpu_quota())))
     requested = os.environ.get(N_CORES, "")
-    return (
-        min(available, int(requested)) if requested.isdecimal() and requested != "0" else available
-    )
-
-
-def _available_cores() -> int:
-    if hasattr(os, "process_cpu_count"):  # Python 3.13
-        cores = os.process_cpu_count()
-    elif hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count()
-    return max(1, math.ceil(min(cores or 1, cpu_quota())))
+    return min(cores, int(requested)) if requested.isdecimal() and int(requested) else cores

@@ -2,8 +2,8 @@
 
 Streamlit logs an exception of a page with its message and its traceback, and so do the server and
 asyncio. A message may hold what a visitor has typed, and whoever causes errors on purpose can fill
-a disk. Here an error is one line that says its type and where it was raised. Of many at one place,
-the first ones of a minute are logged, then their number.
+a disk. Here an error is one line that says its type and where it was raised, and of many at one
+place only a few are logged in a minute.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import logging
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from attnkit.service.logs import log
 
@@ -26,125 +24,87 @@ MOST_LINES = 3
 MINUTE = 60.0
 """Seconds after which a place may be logged again."""
 
-_PACKAGE = "attnkit"
-
-Event = Literal["unexpected error", "unexpected warning"]
-
-Place = tuple[Event, type[BaseException] | None, str, int]
+Place = tuple[str, type[BaseException] | None, str, int]
 """Event, type of the exception if there is one, module, and line."""
 
 T = TypeVar("T")
 
 
-@dataclass
 class Repetitions(Generic[T]):
-    """Log of errors by place, with only a few lines in a minute for each place.
+    """Log with only a few lines in a minute for each place. Safe to use from many threads.
 
     Args:
-        write: Logs a place; the second argument is the number of repetitions that were left out.
-        later: Calls a function after some seconds, unless that is impossible.
+        write: Logs a place; the second argument is the number of repetitions that were left out
+            since the last line of the place.
         clock: Returns seconds that never decrease.
     """
 
-    write: Callable[[T, int], None]
-    later: Callable[[float, Callable[[], None]], object]
-    clock: Callable[[], float] = time.monotonic
-    _began: float = 0.0
-    _counts: dict[T, int] = field(default_factory=dict)
-    _lock: Any = field(default_factory=threading.RLock)  # a collection may find an error
+    def __init__(
+        self, write: Callable[[T, int], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write, self._clock = write, clock
+        self._lines: dict[T, tuple[float, int]] = {}  # beginning of its minute, repetitions in it
+        self._lock = threading.RLock()  # a collection of garbage may find an error
 
     def add(self, place: T) -> None:
         """Log a place, or only count it if it has had all its lines of this minute."""
-        if self.clock() >= self._began + MINUTE:
-            self.end_minute()
         with self._lock:
-            is_first = not self._counts
-            self._began = self.clock() if is_first else self._began
-            count = self._counts[place] = self._counts.get(place, 0) + 1
-        if is_first:
-            self.later(MINUTE, self.end_minute)
-        if count <= MOST_LINES:
-            self.write(place, 0)
-
-    def end_minute(self) -> None:
-        """Log how many repetitions were left out, and begin anew."""
-        with self._lock:
-            counts, self._counts = self._counts, {}
-        for place, count in counts.items():
-            if count > MOST_LINES:
-                self.write(place, count - MOST_LINES)
+            now = self._clock()
+            began, count = self._lines.get(place, (now, 0))
+            left_out = 0
+            if now >= began + MINUTE:
+                began, count, left_out = now, 0, max(0, count - MOST_LINES)
+            self._lines[place] = began, count + 1
+        if count < MOST_LINES:
+            self._write(place, left_out)
 
 
 def log_foreign_errors() -> None:
     """Log errors and warnings of other packages in the form of our log, and nothing else of them.
 
-    Records of Python's `logging` are logged when they are made, whatever handlers a logger has, and
-    so are uncaught exceptions of any thread.
+    Records of Python's `logging` are logged when they are created, whatever handlers a logger has,
+    and so are uncaught exceptions of any thread.
     """
-    repetitions = Repetitions(_write, in_a_timer)
-    make = logging.getLogRecordFactory()
+    repetitions = Repetitions(_write)
+    create = logging.getLogRecordFactory()
 
-    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        made = make(*args, **kwargs)
-        if (made.levelno or 0) >= logging.WARNING:
-            event: Event = (
-                "unexpected error" if made.levelno >= logging.ERROR else "unexpected warning"
-            )
-            error = made.exc_info[1] if made.exc_info else None
-            repetitions.add(_place(event, error, made.name, made.lineno))
-        made.levelno = -1  # below the level of every handler
-        made.msg, made.args, made.exc_info = "", None, None
-        return made
+    def silent_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = create(*args, **kwargs)
+        if (record.levelno or 0) >= logging.WARNING:
+            kind = "error" if record.levelno >= logging.ERROR else "warning"
+            error = record.exc_info[1] if record.exc_info else None
+            repetitions.add(_place(f"unexpected {kind}", error, record.name, record.lineno))
+        record.levelno = -1  # below the level of every handler
+        record.msg, record.args, record.exc_info = "", None, None
+        return record
 
-    def uncaught(
-        kind: type[BaseException], error: BaseException, _: TracebackType | None = None
-    ) -> None:
-        if issubclass(kind, Exception):
+    def uncaught(error: BaseException | None) -> None:
+        if isinstance(error, Exception):
             repetitions.add(_place("unexpected error", error, __name__, 0))
 
-    logging.setLogRecordFactory(record)
+    logging.setLogRecordFactory(silent_record)
     logging.captureWarnings(True)
-    sys.excepthook = uncaught
-    threading.excepthook = lambda args: uncaught(args.exc_type, args.exc_value or args.exc_type())
-    sys.unraisablehook = lambda args: uncaught(args.exc_type, args.exc_value or args.exc_type())
+    sys.excepthook = lambda kind, error, _: uncaught(error)
+    threading.excepthook = lambda args: uncaught(args.exc_value)
+    sys.unraisablehook = lambda args: uncaught(args.exc_value)
 
 
-def _place(event: Event, error: BaseException | None, module: str, line: int) -> Place:
+def _place(event: str, error: BaseException | None, module: str, line: int) -> Place:
     """Return where an error was raised: the innermost line of attnkit, or else of any package.
 
     Args:
         event: Event of the line.
         error: The exception, if there is one.
-        module: Module or logger that has logged it, where an exception has no traceback.
+        module: Module or logger that has logged it, for an exception without a traceback.
         line: Line in this module.
     """
-    traceback = None if error is None else error.__traceback__
-    is_ours = False
-    while traceback is not None:
-        name = str(traceback.tb_frame.f_globals.get("__name__"))
-        if not is_ours or name.partition(".")[0] == _PACKAGE:
-            module, line = name, traceback.tb_lineno
-            is_ours = name.partition(".")[0] == _PACKAGE
-        traceback = traceback.tb_next
-    return event, None if error is None else type(error), module, line
+    frames = traceback.walk_tb(error.__traceback__ if error else None)
+    places = [(str(frame.f_globals.get("__name__")), number) for frame, number in frames]
+    own = [place for place in places if place[0].partition(".")[0] == "attnkit"]
+    return event, type(error) if error else None, *[(module, line), *places, *own][-1]
 
 
 def _write(place: Place, more: int) -> None:
     event, error, module, line = place
-    fields: dict[str, Any] = {} if error is None else {"error": error}
-    fields |= {"more": more} if more else {}
-    is_error = event == "unexpected error"
-    log(
-        "unexpected error" if is_error else "unexpected warning",
-        module=module,
-        line=line,
-        **fields,
-    )
-
-
-def in_a_timer(seconds: float, call: Callable[[], None]) -> None:
-    """Call a function after some seconds, if a thread can be started."""
-    timer = threading.Timer(seconds, call)
-    timer.daemon = True
-    with suppress(RuntimeError):  # no thread can be started; the next error ends the minute
-        timer.start()
+    fields: dict[str, Any] = {"error": error} if error else {}
+    log(event, module=module, line=line, **fields, **({"more": more} if more else {}))

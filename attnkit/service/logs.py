@@ -1,8 +1,8 @@
 """Log of a running server: one line of JSON per event, on standard error.
 
-No line can contain a text that a visitor has typed, nor who visitors are. The events are a closed
-list and so are the fields, whose values are numbers, content hashes, versions or fixed texts. Any
-other value is left out, and the line names its field. The level is `ATTNKIT_LOG_LEVEL`.
+No line can contain a text that a visitor has typed, nor who visitors are: values are numbers,
+content hashes, types of exceptions, names of modules, or texts of this package. Any other value is
+left out, and the line names its field. The level is `ATTNKIT_LOG_LEVEL`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -50,37 +49,31 @@ EVENTS = {
 PACKAGES = ("streamlit", "torch", "plotly", "numpy", "numba", "sqlalchemy", "psycopg")
 """Packages whose versions are logged."""
 
+_WRITING = threading.RLock()
+_HASH = re.compile("[0-9a-f]{12,16}")
+_TOO_LARGE = re.compile(r"it takes [0-9,.]+ MB, allowed at most [0-9,]+ MB on this copy")
+
 
 def log(event: str, **fields: Any) -> None:
     """Log an event. No argument makes this fail.
 
     Args:
         event: One of EVENTS.
-        fields: Values by name. Names that are not in FIELDS and values that a field cannot have are
-            left out.
+        fields: Values by name.
     """
-    checked = {name: FIELDS[name](value) for name, value in fields.items() if name in FIELDS}
-    logged = {name: value for name, value in checked.items() if value is not None}
-    left_out = sorted(fields.keys() - logged.keys())
-    if event not in EVENTS:
-        event, left_out = "other", ["event", *left_out]
-    if left_out:  # names of keyword arguments come from code, not from visitors
-        logged["left_out"] = left_out
+    shown = {name: _shown(name, value) for name, value in fields.items()}
+    logged = {name: value for name, value in shown.items() if value is not None}
+    if left_out := sorted(fields.keys() - logged.keys()):
+        logged["left_out"] = left_out  # names of arguments come from code, not from visitors
     level = EVENTS.get(event, logging.WARNING)
-    if level >= logging.getLevelNamesMapping()[server_settings().log_level.upper()]:
-        timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-        name = logging.getLevelName(level).lower()
-        _write(json.dumps({"time": timestamp, "level": name, "event": event, **logged}))
-
-
-def _write(line: str) -> None:
-    """Write a line to the present standard error, or lose it if that is impossible."""
-    with _WRITING, contextlib.suppress(OSError, ValueError):
+    if level < logging.getLevelNamesMapping()[server_settings().log_level.upper()]:
+        return
+    timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+    name = logging.getLevelName(level).lower()
+    line = json.dumps({"time": timestamp, "level": name, "event": event, **logged})
+    with _WRITING, contextlib.suppress(OSError, ValueError):  # standard error may be closed
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
-
-
-_WRITING = threading.RLock()
 
 
 @cache
@@ -88,73 +81,34 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages, without importing them."""
     by_name = {"attnkit": __version__, "python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             by_name[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return by_name
 
 
-def _number(value: Any) -> float | int | None:
-    """Return a finite number, rounded to three decimal places if it is not an integer."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value if isinstance(value, int) else round(value, 3)
+def _shown(name: str, value: Any) -> Any:
+    """Return a value as the log shows it; None if it may hold what a visitor has typed."""
+    if isinstance(value, BaseException):
+        value = type(value)
+    if isinstance(value, type):
+        return value.__name__ if issubclass(value, BaseException) else None
+    if isinstance(value, dict):
+        return value if value in (versions(), server_settings().shown()) else None
+    if isinstance(value, float):
+        return round(value, 3) if math.isfinite(value) else None
+    if isinstance(value, int) or not isinstance(value, str):
+        return value if isinstance(value, int) else None
+    if name == "reason":
+        return _reason(value)
+    is_module = value in sys.modules or value in logging.root.manager.loggerDict
+    return value if is_module or _HASH.fullmatch(value) else None
 
 
-def _truth(value: Any) -> bool | None:
-    """Return a value if it is true or false."""
-    return value if isinstance(value, bool) else None
-
-
-def _matching(pattern: str) -> Callable[[Any], str | None]:
-    """Return a check for texts that match a pattern completely."""
-    compiled = re.compile(pattern)
-    return lambda value: value if isinstance(value, str) and compiled.fullmatch(value) else None
-
-
-def _reason(value: Any) -> str | None:
+def _reason(text: str) -> str | None:
     """Return a reason if it is one of the fixed texts of the store, or the type of an exception."""
     from attnkit.service.database import REASONS  # imports SQLAlchemy, which takes a moment
 
-    if not isinstance(value, str):
-        return None
-    if value in REASONS or _TOO_LARGE.fullmatch(value):
-        return value
-    exception = value.partition(":")[0]  # the type without the message
+    if text in REASONS or _TOO_LARGE.fullmatch(text):
+        return text
+    exception = text.partition(":")[0]  # the type without the message
     return exception if hasattr(builtins, exception) else None
-
-
-_TOO_LARGE = re.compile(r"it takes [0-9,.]+ MB, allowed at most [0-9,]+ MB on this copy")
-
-
-def _error(value: Any) -> str | None:
-    """Return the type of an exception without its message."""
-    exception = value if isinstance(value, type) else type(value)
-    return exception.__name__ if issubclass(exception, BaseException) else None
-
-
-def _module(value: Any) -> str | None:
-    """Return the name of a module that is imported, or of a logger."""
-    names = sys.modules.keys() | logging.root.manager.loggerDict.keys()
-    return value if isinstance(value, str) and value in names else None
-
-
-_NUMBERS = (
-    *("runs", "step", "steps", "seconds", "waited", "place", "pid", "exit", "restarts"),
-    *("jobs", "megabytes", "n_bytes", "cores", "tries", "line", "more"),
-)
-
-FIELDS: dict[str, Callable[[Any], Any]] = {
-    "hash": _matching("[0-9a-f]{16}"),
-    "job": _matching("[0-9a-f]{12}"),
-    "again": _truth,
-    "same_host": _truth,
-    "error": _error,
-    "module": _module,
-    "reason": _reason,
-    "settings": lambda value: value if value == server_settings().shown() else None,
-    "versions": lambda value: value if value == versions() else None,
-    **dict.fromkeys(_NUMBERS, _number),
-}
-"""Field → function that returns the value to log, or None to leave it out."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -16,7 +15,7 @@ from starlette.types import Message, Receive, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from attnkit.ui.server.metering import MOST_BYTES, Address
-from attnkit.ui.server.turns import expect, is_crowded
+from attnkit.ui.server.turns import is_crowded
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
 """Kinds of message besides `rerun_script` that our pages need; all others are dropped."""
@@ -44,85 +43,6 @@ REFUSED, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE, GONE = 1008, 1002, 1003, 1009, 1006
 _FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
 
 
-class Connection:
-    """One visitor's WebSocket between the server and Streamlit."""
-
-    def __init__(self, receive: Receive, send: Send, address: Address) -> None:
-        self._receive, self._send, self._address = receive, send, address
-        self._closed = False
-        self._waiting: deque[JudgedMessage] = deque()
-        self._reading: asyncio.Future[Message] | None = None
-        self._written = asyncio.Event()  # set while the client has received everything
-        self._written.set()
-
-    async def send(self, message: Message) -> None:
-        """Send a message to the visitor; once the connection is closed, drop it."""
-        if self._closed:
-            return
-        self._written.clear()
-        try:
-            await self._send(message)
-        except OSError:  # the visitor is gone; Streamlit would log a traceback
-            self._closed = True
-        finally:
-            self._written.set()
-            self._address.charge()
-
-    async def receive(self) -> Message:
-        """Return the next message that may pass, or the end of the connection."""
-        while True:
-            self._address.charge()  # Streamlit has handled the last one
-            await self._written.wait()  # a client that does not read may not request more
-            while not self._waiting:
-                await self._read()
-            if self._waiting[0].message["type"] == "websocket.disconnect":
-                return self._waiting[0].message
-            while (rest := self._address.rest) > 0:
-                await asyncio.sleep(rest)
-            while self._waiting[0].draws and not self._closed and must_wait(self._address.name):
-                await self._read(CROWDED_SECONDS)
-            first = self._waiting.popleft()
-            if self._closed:
-                return {"type": "websocket.disconnect", "code": GONE}
-            if first.draws:
-                expect(self._address.name)
-            if first.verdict == PASSES:  # or the end, which came meanwhile
-                return first.message
-            self._closed = True
-            await self._send({"type": "websocket.close", "code": first.verdict})
-            return {"type": "websocket.disconnect", "code": first.verdict}
-
-    async def _read(self, seconds: float | None = None) -> None:
-        """Read one message, waiting at most `seconds`; None: without a limit.
-
-        Messages are read although others wait, because answers to pings may come behind them, and
-        uvicorn closes a connection that does not answer. Of the messages with which a fragment
-        redraws itself, only the newest waits.
-        """
-        n_bytes = sum(_OF_MESSAGE + len(w.message.get("bytes", b"")) for w in self._waiting)
-        if n_bytes > MOST_AHEAD or (self._waiting and self._address.rest > 0):
-            await asyncio.sleep(CROWDED_SECONDS)
-            return
-        self._reading = self._reading or asyncio.ensure_future(self._receive())
-        await asyncio.wait([self._reading], timeout=seconds)
-        if self._reading.done():
-            message, self._reading = self._reading.result(), None
-            judged = judge(message)
-            self._address.charge()
-            if judged.ends:
-                self._waiting.clear()
-            elif judged.redraws:
-                kept = [older for older in self._waiting if older.redraws != judged.redraws]
-                self._waiting = deque(kept)
-            if judged.verdict != DROPPED:
-                self._waiting.append(judged)
-
-    def close(self) -> None:
-        """End the reading, when nobody receives any more."""
-        if self._reading is not None:
-            self._reading.cancel()
-
-
 @dataclass(frozen=True)
 class JudgedMessage:
     """A message that was read, and what the guard does with it.
@@ -146,9 +66,78 @@ class JudgedMessage:
         return is_last or self.verdict not in (PASSES, DROPPED)
 
 
-def must_wait(address: str) -> bool:
-    """Return whether an address draws enough for now."""
-    return is_crowded(address)
+class Connection:
+    """One visitor's WebSocket between the server and Streamlit."""
+
+    def __init__(self, receive: Receive, send: Send, address: Address) -> None:
+        self._receive, self._send, self._address = receive, send, address
+        self._closed = False
+        self._waiting: list[JudgedMessage] = []
+        self._reading: asyncio.Future[Message] | None = None
+        self._written = asyncio.Event()  # set while the client has received everything
+        self._written.set()
+
+    async def send(self, message: Message) -> None:
+        """Send a message to the visitor; once the connection is closed, drop it."""
+        if self._closed:
+            return
+        self._written.clear()
+        try:
+            await self._send(message)
+        except OSError:  # the visitor is gone; Streamlit would log a traceback
+            self._closed = True
+        finally:
+            self._written.set()
+            self._address.charge()
+
+    async def receive(self) -> Message:
+        """Return the next message that may pass, or the end of the connection."""
+        self._address.charge()  # Streamlit has handled the last one
+        await self._written.wait()  # a client that does not read may not request more
+        while not self._waiting:
+            await self._read()
+        while (rest := self._address.rest) > 0 and not self._waiting[0].ends:
+            await asyncio.sleep(rest)
+        while self._waiting[0].draws and not self._closed and is_crowded(self._address.name):
+            await self._read(CROWDED_SECONDS)
+        first = self._waiting.pop(0)
+        if first.message["type"] == "websocket.disconnect":
+            return first.message
+        code = GONE
+        if not self._closed:
+            if first.verdict == PASSES:
+                return first.message
+            code, self._closed = first.verdict, True
+            await self._send({"type": "websocket.close", "code": code})
+        return {"type": "websocket.disconnect", "code": code}
+
+    async def _read(self, seconds: float | None = None) -> None:
+        """Read one message, waiting at most `seconds`; None: without a limit.
+
+        Messages are read although others wait, because answers to pings may come behind them, and
+        uvicorn closes a connection that does not answer. Of the messages with which a fragment
+        redraws itself, only the newest waits.
+        """
+        n_bytes = sum(_OF_MESSAGE + len(w.message.get("bytes", b"")) for w in self._waiting)
+        if n_bytes > MOST_AHEAD or (self._waiting and self._address.rest > 0):
+            await asyncio.sleep(CROWDED_SECONDS)
+            return
+        self._reading = self._reading or asyncio.ensure_future(self._receive())
+        await asyncio.wait([self._reading], timeout=seconds)
+        if self._reading.done():
+            judged, self._reading = judge(self._reading.result()), None
+            self._address.charge()
+            if judged.ends:
+                self._waiting.clear()
+            elif judged.redraws:
+                self._waiting = [w for w in self._waiting if w.redraws != judged.redraws]
+            if judged.verdict != DROPPED:
+                self._waiting.append(judged)
+
+    def close(self) -> None:
+        """End the reading, when nobody receives any more."""
+        if self._reading is not None:
+            self._reading.cancel()
 
 
 def judge(message: Message) -> JudgedMessage:

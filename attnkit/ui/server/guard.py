@@ -1,11 +1,9 @@
 """Guard of a hosted copy: limits on what visitors send, and headers on the server's responses.
 
 Every visitor holds one WebSocket, over which the browser sends messages of Streamlit's protocol
-(`BackMsg`). `attnkit.ui.server.connection` says which of them pass, and when. One thread reads and
-sends the messages of all visitors.
-The guard measures the processor time that each address costs it, and lets the address rest for
-twice as long before it reads more. Drawing pages has turns of its own, see
-`attnkit.ui.server.turns`.
+(`BackMsg`). `attnkit.ui.server.connection` says which of them pass, and when;
+`attnkit.ui.server.metering` lets an address rest for the work that it costs the thread that reads
+and sends the messages of all visitors.
 
 The guard wraps the server as ASGI middleware, see `dashboard.py`; a copy that is not hosted has no
 guard. What a proxy does better is left to the proxy in `docs/hosting.md`, such as deadlines for
@@ -15,8 +13,7 @@ headers.
 from __future__ import annotations
 
 import threading
-from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -24,18 +21,21 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 
-from attnkit.service.foreign_logs import Repetitions, in_a_timer
+from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.ui.server.connection import REFUSED, Connection
 from attnkit.ui.server.metering import Address, Meter, read_little_at_once
-from attnkit.ui.server.visitor_address import PROXY_HEADERS, visitor_address
+from attnkit.ui.server.visitor_address import visitor_address
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
 
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
+
+OPEN_ROUTES = ("health", "host-config", "stream")
+"""Routes of Streamlit's server below `_stcore` that our pages need; there are no others here."""
 
 Place = tuple[str, int]
 """A host and its port."""
@@ -67,24 +67,27 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request or connection, as ASGI prescribes."""
-        if scope["type"] == "websocket":
-            await self._connect(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
+        if scope["type"] not in ("websocket", "http"):
             await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        name = visitor_address(headers.getlist, (scope.get("client") or (None,))[0])
+        address = self._addresses.pop(name, None) or Address(name, self._meter)
+        self._addresses[name] = address  # at the end, so that the first is idle longest
+        if len(self._addresses) > MOST_ADDRESSES:
+            idle = (n for n, a in self._addresses.items() if not (a.n_connections or a.n_requests))
+            del self._addresses[next(idle, name)]
+        # Streamlit compares origins as texts, and asks the network for its own address if in doubt.
+        others = [header for header in scope["headers"] if header[0] != b"origin"]
+        guard = self._connect if scope["type"] == "websocket" else self._answer
+        await guard({**scope, "headers": others}, receive, send, headers, address)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; uploads do not exist here, and metrics only for this machine."""
-        headers, path = Headers(scope=scope), scope["path"]
-        if is_foreign(headers):  # Streamlit would ask the network for its own address
-            scope = {**scope, "headers": [h for h in scope["headers"] if h[0] != b"origin"]}
-        app = self._app
-        if "/_stcore/upload_file" in path or (
-            "/_stcore/metrics" in path and not is_from_this_machine(scope, headers)
-        ):
-            app = PlainTextResponse("Not Found", status_code=404)
-        is_owner_page = path.rstrip("/").rpartition("/")[2].lower() == "owner"
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, address: Address
+    ) -> None:
+        """Handle a request."""
+        app = self._app if is_open(scope["path"]) else PlainTextResponse("Not Found", 404)
+        is_owner_page = "owner" in unquote(scope["path"]).lower()  # in whatever spelling
         policy = _POLICY.format("'none'" if is_owner_page else self._frame_ancestors)
         secure = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto"))
 
@@ -94,7 +97,6 @@ class Guard:
             await send(message)
             self._meter.seconds()  # no visitor is charged for files, which a class opens at once
 
-        address = self._address_of(scope, headers)
         address.n_requests += 1
         try:
             async with address.answering:
@@ -102,19 +104,18 @@ class Guard:
         finally:
             address.n_requests -= 1
 
-    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _connect(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, address: Address
+    ) -> None:
         """Handle a WebSocket; close it at once if it is foreign or its address has too many."""
-        headers = Headers(scope=scope)
-        address = self._address_of(scope, headers)
         if foreign := is_foreign(headers):
             page, here = page_and_host(headers)
             _CLOSED.add(bool(page[0]) and page[0] == here[0])
-        if foreign or address.n_connections >= MOST_CONNECTIONS:
+        if foreign or address.n_connections >= MOST_CONNECTIONS or not is_open(scope["path"]):
             await receive()
             await send({"type": "websocket.close", "code": REFUSED})
             return
         read_little_at_once(receive, address)
-        scope = with_host_of_origin(scope, headers)
         connection = Connection(receive, send, address)
         address.n_connections += 1
         try:
@@ -122,15 +123,6 @@ class Guard:
         finally:
             address.n_connections -= 1
             connection.close()
-
-    def _address_of(self, scope: Scope, headers: Headers) -> Address:
-        """Return the address of a visitor; forget the one idle longest if there are many."""
-        name = visitor_address(headers.getlist, (scope.get("client") or (None,))[0])
-        address = self._addresses.pop(name, None) or Address(name, self._meter)
-        self._addresses[name] = address  # at the end, so that the first is idle longest
-        if len(self._addresses) > MOST_ADDRESSES:
-            del self._addresses[next((n for n, a in self._addresses.items() if a.is_idle), name)]
-        return address
 
 
 in_front = threading.Event()
@@ -150,12 +142,14 @@ def guards() -> list[Middleware]:
     return [Middleware(Guard, frame_ancestors=settings.frame_ancestors)]
 
 
-def is_foreign(headers: Headers) -> bool:
-    """Return whether a request was made by a page of another site.
+def is_open(path: str) -> bool:
+    """Return whether a path is one that our pages need; all files and names of pages are."""
+    _, core, route = path.rpartition("_stcore")
+    return not core or route.removeprefix("/") in OPEN_ROUTES
 
-    Streamlit checks this, too, but it asks the network for its own address first, and the whole
-    server waits up to 2 s for the answer.
-    """
+
+def is_foreign(headers: Headers) -> bool:
+    """Return whether a request was made by a page of another site."""
     if "origin" not in headers or not config.get_option("server.enableCORS"):
         return False
     page, here = page_and_host(headers)
@@ -186,38 +180,15 @@ def _host_and_port(address: str, port: int = 0) -> Place:
         return "", 0
 
 
-def with_host_of_origin(scope: Scope, headers: Headers) -> Scope:
-    """Return a request of our own page with the host as its browser writes it.
-
-    Streamlit compares the two as texts, and asks the network for its own address if they differ.
-    """
-    page, here = page_and_host(headers)
-    if not page[0] or page != here:
-        return scope
-    host = (b"host", urlsplit(headers["origin"]).netloc.encode("latin-1"))
-    return {**scope, "headers": [host, *(h for h in scope["headers"] if h[0] != b"host")]}
-
-
 def _log_closed(same_host: bool, more: int) -> None:
-    """Log closed connections of foreign pages without their names, which visitors may choose."""
+    """Log a closed connection of a foreign page without its name, which visitors may choose."""
     log("foreign connection closed", same_host=same_host, **({"more": more} if more else {}))
 
 
-_CLOSED = Repetitions(_log_closed, in_a_timer)
+_CLOSED = Repetitions(_log_closed)
 """Closed connections of foreign pages, of which a few are logged in a minute.
 
 `same_host` says that only the port differs, which a proxy may have left out of `Host`."""
-
-
-def is_from_this_machine(scope: Scope, headers: Headers) -> bool:
-    """Return whether a request came from this machine itself, and not through a proxy on it."""
-    peer, server = ((scope.get(end) or ("",))[0] for end in ("client", "server"))
-    if any(name in headers for name in PROXY_HEADERS):
-        return False
-    try:
-        return peer == server or ip_address(peer).is_loopback
-    except ValueError:
-        return False
 
 
 def add_headers(message: Message, policy: str, *, secure: bool) -> None:

@@ -78,11 +78,6 @@ class Address:
     _rests_until: float = 0.0
 
     @property
-    def is_idle(self) -> bool:
-        """Whether it has no connection and no request."""
-        return not self.n_connections and not self.n_requests
-
-    @property
     def rest(self) -> float:
         """Seconds until more is read from this address; 0 or less if it does not rest."""
         return self._rests_until - self.meter.clock()
@@ -97,57 +92,44 @@ class Address:
 
 
 def read_little_at_once(receive: Receive, address: Address) -> None:
-    """Make uvicorn read the frames of a WebSocket in small pieces, which the address is charged.
+    """Let uvicorn read the frames of a WebSocket in small pieces, and charge each to the address.
 
     Uvicorn answers pings and joins frames by itself before the guard sees a message, and its limit
     of a message's size is the one of responses, which are far larger. Other servers are unchanged.
-    """
-    protocol: Any = getattr(receive, "__self__", None)
-    connection, transport = (getattr(protocol, name, None) for name in ("conn", "transport"))
-    if connection is not None and hasattr(connection, "max_message_size"):
-        connection.max_message_size = MOST_BYTES
-    if transport is not None and hasattr(protocol, "data_received"):
-        transport.max_size = READ_AT_ONCE  # of asyncio's sockets
-        protocol.data_received = _Reader(protocol, transport, address).take
-
-
-class _Reader:
-    """Reads the frames of one connection when its address does not rest.
 
     Args:
-        protocol: Uvicorn's connection.
-        transport: The transport of its socket.
-        address: The address that is charged.
+        receive: The function that a server passes to its application; uvicorn's is a method.
+        address: The address of the visitor.
     """
+    protocol: Any = getattr(receive, "__self__", None)
+    if not hasattr(getattr(protocol, "conn", None), "max_message_size"):
+        return
+    protocol.conn.max_message_size = MOST_BYTES
+    transport, handle = protocol.transport, protocol.data_received
+    transport.max_size = READ_AT_ONCE  # of asyncio's sockets
+    pieces: deque[bytes] = deque()  # received but not handled yet
 
-    def __init__(self, protocol: Any, transport: Any, address: Address) -> None:
-        self._handle: Callable[[bytes], None] = protocol.data_received
-        self._protocol, self._transport, self._address = protocol, transport, address
-        self._pieces: deque[bytes] = deque()  # that have come, but were not handled yet
-
-    def take(self, data: bytes) -> None:
-        """Take what has come on the socket."""
-        self._pieces.append(data)
-        if len(self._pieces) == 1:
-            self._go_on()
+    def receive_data(data: bytes) -> None:
+        pieces.append(data)
+        if len(pieces) == 1:
+            handle_pieces()
         else:  # uvicorn has begun to read again, although the address rests
-            self._transport.pause_reading()
+            transport.pause_reading()
 
-    def _go_on(self) -> None:
+    def handle_pieces() -> None:
         """Handle pieces until the address rests, or the visitor has to read first."""
-        while self._pieces:
-            wait = self._address.rest
-            if self._transport.get_write_buffer_size() > MOST_UNREAD:
-                wait = UNREAD_SECONDS
-            if self._transport.is_closing():
-                self._pieces.clear()
-            elif wait > 0:
-                self._transport.pause_reading()
-                asyncio.get_running_loop().call_later(wait, self._go_on)
+        while pieces and not transport.is_closing():
+            unread = transport.get_write_buffer_size() > MOST_UNREAD
+            wait = UNREAD_SECONDS if unread else address.rest
+            if wait > 0:
+                transport.pause_reading()
+                asyncio.get_running_loop().call_later(wait, handle_pieces)
                 return
-            else:
-                self._handle(self._pieces[0])
-                self._pieces.popleft()
-                self._address.charge()
-        if not getattr(self._protocol, "read_paused", False):
-            self._transport.resume_reading()
+            handle(pieces[0])
+            pieces.popleft()
+            address.charge()
+        pieces.clear()
+        if not protocol.read_paused:
+            transport.resume_reading()
+
+    protocol.data_received = receive_data

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit import runtime
 
 from attnkit.service.gate import Gate
 from attnkit.service.logs import log
@@ -23,6 +22,9 @@ SIGNED_IN = "owner"
 
 _STORE_SECONDS = 30.0
 """Seconds for which the size of the store is cached."""
+
+_TABS = "active_sessions"
+"""Streamlit's name for the number of connected tabs."""
 
 
 def has_page() -> bool:
@@ -62,22 +64,10 @@ def sign_out() -> None:
     st.session_state.pop(SIGNED_IN, None)
 
 
-def n_sessions() -> int | None:
-    """Return the number of connected tabs, as Streamlit counts them; None if it does not answer."""
-    address = st.get_option("server.address")
-    host = "127.0.0.1" if address in (None, "0.0.0.0", "::") else address
-    base = str(st.get_option("server.baseUrlPath")).strip("/")
-    path = f"{'/' if base else ''}{base}/_stcore/metrics?families=active_sessions"
-    connection = http.client.HTTPConnection(host, int(st.get_option("server.port")), timeout=1)
-    try:
-        connection.request("GET", path)
-        metrics = connection.getresponse().read(100_000).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    match = re.search(r"^active_sessions (\d+)", metrics, re.MULTILINE)
-    return int(match[1]) if match else None
+def n_sessions() -> int:
+    """Return the number of connected tabs, as Streamlit counts them."""
+    stats = runtime.get_instance().stats_mgr.get_stats([_TABS])[_TABS]
+    return sum(int(stat.to_metric_str().rpartition(" ")[2]) for stat in stats)
 
 
 @st.cache_data(ttl=_STORE_SECONDS, show_spinner=False)

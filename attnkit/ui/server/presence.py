@@ -20,6 +20,8 @@ from attnkit.ui.server.visitor_address import session_address
 SWEEP_SECONDS = 5.0
 """Seconds between two collections, at least; each holds the server for about 50 ms."""
 
+_somebody_left = threading.Event()
+
 
 def watcher() -> Watcher:
     """Return the tab and visitor of this session; on a hosted copy with the network address."""
@@ -27,15 +29,6 @@ def watcher() -> Watcher:
         st.session_state.visitor = _browser() or uuid.uuid4().hex
     address = session_address() if server_settings().hosted else ""
     return Watcher(_tab(), st.session_state.visitor, address)
-
-
-def _gone(tab: str) -> None:
-    """Report that the tab has lost its connection; a session that goes on arrives anew."""
-    training_service().leave(tab)
-    _somebody_left.set()
-
-
-_somebody_left = threading.Event()
 
 
 @cache
@@ -55,6 +48,12 @@ def _sweep() -> None:
         _somebody_left.clear()
         gc.collect()
         give_memory_back()
+
+
+def _gone(tab: str) -> None:
+    """Report that the tab has lost its connection; a session that goes on arrives anew."""
+    training_service().leave(tab)
+    _somebody_left.set()
 
 
 @st.cache_resource(scope="session", show_spinner=False, on_release=_gone)

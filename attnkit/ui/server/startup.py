@@ -13,6 +13,7 @@ from attnkit.service.logs import log, versions
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore
 from attnkit.ui.server import guard
+from attnkit.ui.server.message_cache import decide_what_browsers_keep
 from attnkit.ui.server.presence import sweep
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.singletons import Singleton
@@ -35,6 +36,7 @@ def start() -> None:
     if settings.hosted and not guard.in_front.is_set():
         log("not guarded")
     prepare_for_serving()
+    decide_what_browsers_keep()
     training_service()
     sweep()
     if settings.hosted:  # until here, whoever starts the server reads why it does not start

@@ -1,28 +1,24 @@
-"""Turns of visitors at drawing pages, and the processor time that is charged to their addresses.
+"""Turns of visitors at drawing pages on a hosted copy.
 
-On a hosted copy every page and every fragment is drawn in a turn of its visitor's address. The
-processor time of the turn and of the callbacks before it is measured and charged to the address, so
-that whoever asks for much waits longer than others. A thread that waits for the training process
-leaves its turn to others meanwhile.
+An address draws one page or fragment at a time, so whoever asks for many waits for their own, and
+hardly anybody else does. A thread that waits for the training process leaves its turn meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec
+from weakref import WeakValueDictionary
 
 import streamlit as st
 from streamlit import runtime
-from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 
 from attnkit.service.server import server_settings
-from attnkit.service.thread_turns import ThreadTurns
 from attnkit.ui.server.visitor_address import session_address
 
 DRAWN_AT_ONCE = 2
@@ -30,36 +26,71 @@ DRAWN_AT_ONCE = 2
 of them would only make whoever comes next wait for all."""
 
 MOST_WAITING = 4
-"""Threads of one address that start or wait for a turn; further messages wait in the guard.
-
-Streamlit starts a thread for each message and does work that has no turn before it draws."""
-
-START_SECONDS = 0.2
-"""Time after which a thread that was expected counts no more: not every message starts one."""
+"""Threads of one address that wait for its turn; further messages wait in the guard."""
 
 P = ParamSpec("P")
 
-_turns = ThreadTurns(DRAWN_AT_ONCE)
 
-_starting: dict[str, deque[float]] = {}
-"""Times until which threads of an address are expected to ask for their turns."""
+class AddressTurn:
+    """Turn of one address, for which the newest thread of each of its sessions waits."""
 
-_rests_until: dict[str, float] = {}
-"""Times until which an address has rested for as long as its turns have taken."""
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_taken = False
+        self._waiting: dict[str, object] = {}  # a ticket by session, the oldest session first
+
+    def begin(self, session: str, check: Callable[[], None] = lambda: None) -> bool:
+        """Wait for the turn; return False if the session has a newer thread meanwhile.
+
+        Args:
+            session: Id of the session. Its newer thread takes the place of its older one.
+            check: Raises an exception if the thread itself has been replaced already.
+        """
+        ticket = object()
+        with self._changed:
+            check()
+            self._waiting[session] = ticket
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: (
+                    self._waiting.get(session) is not ticket
+                    or (not self._is_taken and next(iter(self._waiting)) == session)
+                )
+            )
+            if self._waiting.get(session) is not ticket:
+                return False
+            del self._waiting[session]
+            self._is_taken = True
+            return True
+
+    def end(self) -> None:
+        """End the turn of the present thread."""
+        with self._changed:
+            self._is_taken = False
+            self._changed.notify_all()
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of threads that wait."""
+        return len(self._waiting)
+
+
+_turns: WeakValueDictionary[str, AddressTurn] = WeakValueDictionary()
+"""Turns by address; those that no thread has or waits for are forgotten."""
+
+_lock = threading.Lock()
+
+_at_once = threading.Semaphore(DRAWN_AT_ONCE)
 
 
 class _Thread(threading.local):
     """State of the present thread.
 
     Attributes:
-        key: Address and session whose turn it has; None if it has none.
-        draws: Whether it is within `turn`.
-        charged: Processor seconds of the thread that have been charged.
+        turn: The turn that it has, and whose address it is; None if it has none.
     """
 
-    key: tuple[str, str] | None = None
-    draws = False
-    charged = 0.0
+    turn: tuple[AddressTurn, str] | None = None
 
 
 _thread = _Thread()
@@ -70,61 +101,41 @@ def turn() -> Iterator[None]:
     """Draw a page or a fragment within a turn of its visitor's address.
 
     If its tab was closed or has asked anew while it waited, nothing is drawn. Without effect
-    within another turn, and on a copy that is not hosted. A page that is interrupted to be drawn
-    anew keeps its turn until then, so that what Streamlit does in between is part of the turn, too.
+    within another turn, and on a copy that is not hosted.
     """
     context = get_script_run_ctx(suppress_warning=True)
-    if _thread.draws or context is None or not server_settings().hosted:
+    if _thread.turn is not None or context is None or not server_settings().hosted:
         yield
         return
-    _end()
-    _begin((session_address(), context.session_id), context)
-    _thread.draws, is_drawn_anew = True, False
+    _begin(session_address(), context)
     try:
         yield
-    except RerunException:
-        is_drawn_anew = True
-        raise
     finally:
-        _thread.draws = False
-        if not is_drawn_anew:
-            _end()
-
-
-def is_crowded(address: str) -> bool:
-    """Return whether so many threads of an address start or wait that it needs no more."""
-    now = time.monotonic()
-    starting = [until for until in tuple(_starting.get(address, ())) if until > now]
-    return len(starting) + _turns.n_waiting(address) >= MOST_WAITING
-
-
-def expect(address: str) -> None:
-    """Note that a message of an address has passed, which may start a thread."""
-    now = time.monotonic()
-    for name in [name for name, times in _starting.items() if not times or max(times) < now]:
-        del _starting[name]
-    _starting.setdefault(address, deque(maxlen=MOST_WAITING)).append(now + START_SECONDS)
-
-
-def rest(address: str) -> float:
-    """Return for how many seconds an address must rest, so that it uses half a core at most."""
-    return _rests_until.get(address, 0.0) - time.monotonic()
+        _end()
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Leave the turn to others while this thread waits for another process."""
-    context = get_script_run_ctx(suppress_warning=True)
-    key = _end()
+    context, has_turn = get_script_run_ctx(suppress_warning=True), _thread.turn
+    if has_turn is None or context is None:
+        yield
+        return
+    _end()
     try:
         yield
     finally:
-        if key is not None and context is not None:
-            _begin(key, context)
+        _begin(has_turn[1], context)
+
+
+def is_crowded(address: str) -> bool:
+    """Return whether so many threads of an address wait that it needs no more."""
+    turn = _turns.get(address)
+    return turn is not None and turn.n_waiting >= MOST_WAITING
 
 
 def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
-    """Return a Streamlit fragment that is drawn in turns; all fragments are made by this.
+    """Return a Streamlit fragment that is drawn in turns; this is the only way to define one.
 
     Args:
         draw: Draws the fragment.
@@ -139,27 +150,22 @@ def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callabl
     return st.fragment(in_turn, run_every=run_every)
 
 
-def _begin(key: tuple[str, str], context: ScriptRunContext) -> None:
+def _begin(address: str, context: ScriptRunContext) -> None:
     """Wait for a turn; stop the script if nobody waits any more for what it draws."""
-    with suppress(IndexError):
-        _starting.get(key[0], deque()).popleft()
-    context.yield_check()  # a thread that has been replaced must not take the newer one's place
-    if not _turns.begin(*key):
-        st.stop()  # the visitor has asked anew, and another thread draws
-    _thread.key = key
+    with _lock:
+        turn = _turns.setdefault(address, AddressTurn())
+    if not turn.begin(context.session_id, context.yield_check):
+        st.stop()  # another thread draws what the visitor has asked for since
+    _at_once.acquire()
+    _thread.turn = turn, address
     if runtime.exists() and not runtime.get_instance().is_active_session(context.session_id):
         _end()
         st.stop()  # the tab was closed meanwhile
 
 
-def _end() -> tuple[str, str] | None:
-    """End the turn, charge it, and return its address and session; None if there is none."""
-    key, _thread.key = _thread.key, None
-    if key is not None:
-        seconds, now = time.thread_time(), time.monotonic()
-        used, _thread.charged = seconds - _thread.charged, seconds
-        _turns.end(*key, used)
-        for name in [name for name, until in tuple(_rests_until.items()) if until < now]:
-            _rests_until.pop(name, None)
-        _rests_until[key[0]] = max(now, _rests_until.get(key[0], now)) + used
-    return key
+def _end() -> None:
+    """End the turn if there is one, as after an interrupted wait there is none."""
+    if _thread.turn is not None:
+        _at_once.release()
+        _thread.turn[0].end()
+        _thread.turn = None

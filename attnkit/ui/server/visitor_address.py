@@ -13,13 +13,8 @@ from starlette.types import ASGIApp
 
 from attnkit.service.server import server_settings
 
-_PAIR = r"""([^;"=]*)=(\s*"[^"]*"\s*|[^;"]*)"""
-_PAIRS = re.compile(f"{_PAIR}(?:;{_PAIR})*")
-_EACH_PAIR = re.compile(f"(?:^|;){_PAIR}(?=;|$)")
-"""Names and values in an element of the header `Forwarded`, RFC 7239."""
-
-_WITH_PORT = re.compile(r"\[([^]]*)\](?::\d+)?|([\d.]+):\d+")
-"""An address with a port, or an IPv6 address in brackets."""
+_ADDRESS = re.compile(r'\s*("?)(?:\[(?P<v6>[^]"]*)\](?::\d+)?|(?P<v4>[\d.]+)(?::\d+)?)\1\s*')
+"""An address as proxies write it: in quotes or not, with a port or not, IPv6 in brackets."""
 
 _OWN_NAMES = ("localhost", "127.0.0.1", "::1")
 """Names by which a browser reaches its own machine."""
@@ -67,7 +62,7 @@ def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None)
     """
     header = server_settings().address_header
     from_proxy = ",".join(values_of(header)).rpartition(",")[2].strip() if header else ""
-    return _canonical(_without_port(from_proxy)) or _canonical(peer or "") or "127.0.0.1"
+    return _address_in(from_proxy) or _canonical(peer or "") or "127.0.0.1"
 
 
 def session_address() -> str:
@@ -101,16 +96,18 @@ def is_local(values_of: Callable[[str], Sequence[str]], peer: str | None) -> boo
     return bool(hosts) and all(host in _OWN_NAMES for host in hosts)
 
 
-def _without_port(text: str) -> str:
-    """Return the address in what a proxy writes; the text itself if it is in no other form."""
+def _address_in(text: str) -> str:
+    """Return the address in what a proxy writes in one of its forms; empty if there is none."""
     if len(text) > _LONGEST:
         return ""
     if "=" in text:
-        pairs = _EACH_PAIR.findall(text) if _PAIRS.fullmatch(text) else []
-        found = [value.strip().strip('"') for name, value in pairs if name.strip().lower() == "for"]
-        text = found[0] if len(found) == 1 else ""
-    match = _WITH_PORT.fullmatch(text)
-    return text if match is None else match[1] or match[2] or ""
+        pairs = text.split(";")
+        is_quoted = any(pair.count('"') % 2 for pair in pairs)  # a semicolon, by a visitor
+        split = (pair.partition("=") for pair in pairs)
+        named = [value for name, _, value in split if name.strip().lower() == "for"]
+        text = named[0] if len(named) == 1 and not is_quoted else ""
+    match = _ADDRESS.fullmatch(text)
+    return _canonical(text if match is None else match["v6"] or match["v4"] or "")
 
 
 def _canonical(text: str) -> str:
