@@ -77,6 +77,7 @@ class ResultStore:
         moved: Called with the reason after a file was moved aside.
 
     Attributes:
+        database: The database of the results, which may have further tables.
         notes: Sentences for people about files that were moved aside.
 
     Raises:
@@ -92,6 +93,7 @@ class ResultStore:
         moved: Callable[[str], None] | None = None,
     ) -> None:
         self._database = Database(where, moved)
+        self.database = self._database
         self.notes = self._database.notes
         self._max_bytes = megabytes * 2**20
         self._result_megabytes = result_megabytes
