@@ -18,38 +18,50 @@ from attnkit.service.classes import FULL_CLASSES, Classes, Standing
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.ui.server import owner
 
-WHO = st.tuples(st.integers(0, 7).map(str), st.sampled_from("ABCDE"))
-GUESSES = st.sets(st.sampled_from(["QKV", "Q=K", "none"]), max_size=2)
+STEPS = st.tuples(
+    st.sampled_from("pq"),  # question
+    st.integers(0, 7).map(str),  # visitor
+    st.sampled_from("ABCDE"),  # address
+    st.sets(st.sampled_from(["QKV", "Q=K", "none"]), max_size=2)
+    | st.sampled_from(["ask", "settle", "close"]),
+)
 
 
 @briefly(25)
-@given(st.lists(st.tuples(WHO, GUESSES | st.sampled_from(["settle", "close"])), max_size=40))
+@given(st.lists(STEPS, max_size=40))
 def test_each_visitor_counts_once_and_no_address_fills_the_class(steps):
-    """A guess counts in place of the last one until a training, if its address has a place."""
-    classes, expected, settled, is_closed = Classes(), {}, set(), False
-    room, other = (classes.begin("1_lesson", "owner", expected=2) for _ in range(2))
-    for (visitor, address), step in steps:
-        if step == "settle":
-            classes.settle(room.code, visitor)
-            settled |= {visitor} & {*expected}
+    """A guess takes the place of the last one until a training, if its address has a place."""
+    classes, asked, closed, settled = Classes(), {"p": {}}, set(), set()
+    room, other = (classes.begin("1_x", "p", "p", "owner", expected=2) for _ in range(2))
+    for question, visitor, address, step in steps:
+        known = asked.get(question, {})
+        if step == "ask":
+            classes.ask(room.code, question)
+            asked.setdefault(question, {})
+        elif step == "settle":
+            classes.settle(room.code, question, visitor)
+            settled |= {(question, visitor)} if visitor in known else set()
         elif step == "close":
-            classes.close(room.code)
-            is_closed = True
+            classes.close(room.code, question)
+            closed |= {question} & {*asked}
         else:
-            now = classes.guess(room.code, visitor, address, step)
-            places = Counter(where for where, _ in expected.values())
+            who = room.code, question, visitor, address
+            now = classes.guess(*who, step)
+            places = Counter(where for where, _ in known.values())
             has_place = places[address] < 2 and places.total() < 2 * FULL_CLASSES
-            if visitor not in settled and not is_closed and (visitor in expected or has_place):
-                expected.pop(visitor, None)
-                expected |= {visitor: (address, frozenset(step))} if step else {}
-            counted = expected.get(visitor, (address, frozenset()))[1]
-            assert now == classes.standing(room.code, visitor, address)
-            assert (now.guess, now.is_closed) == (counted, is_closed)
-            assert now.has_place or not counted
-    assert classes.guesses(room.code) == Counter(guess for _, guess in expected.values())
-    assert not classes.guesses(other.code)
-    assert classes.standing(other.code, "0", "A") == Standing()
-    assert classes.standing("1nobod", "0", "A") is classes.guess("1nobod", "0", "A", "") is None
+            is_open = question in asked and not {question, (question, visitor)} & (closed | settled)
+            if is_open and (visitor in known or has_place):
+                known.pop(visitor, None)
+                known |= {visitor: (address, frozenset(step))} if step else {}
+            counted = known.get(visitor, (address, frozenset()))[1]
+            assert now == classes.standing(*who)
+            assert (now.guess, now.is_closed) == (counted, question in closed)
+            assert now.guess == step or not now.takes_guesses
+    for question, known in asked.items():
+        assert classes.guesses(room.code, question) == Counter(guess for _, guess in known.values())
+    assert classes.standing(other.code, "p", "0", "A") == Standing()
+    assert classes.standing("1nobod", "p", "0", "A") is None
+    assert classes.guess("1nobod", "p", "0", "A", ["QKV"]) is None
 
 
 def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where, monkeypatch):
@@ -62,21 +74,27 @@ def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where,
             return Classes(lambda: store.database)
 
         classes = restarted()
-        one, *many = (classes.begin("1_x", owner, "anna") for owner in ("a", "b", "b", "b"))
-        classes.guess(one.code, "0", "A", ["QKV"])
-        classes.close(one.code, 5)
+        one, *many = (classes.begin("1_x", "p", owner, "anna") for owner in ("a", "b", "b", "b"))
+        classes.guess(one.code, "p", "0", "A", ["QKV"])
+        classes.close(one.code, "p", 5)
         classes.find(many[0].teacher_code)
+        for question in "qrstuv":
+            classes.ask(one.code, question)
+        now = [classes.standing(one.code, question, "0", "A").is_asked for question in "pqrstuv"]
+        assert now == [True, False, False, True, True, True, True]
         classes = restarted()
-        assert classes.standing(one.code, "0", "A") == Standing(True, 5, frozenset(["QKV"]))
+        assert classes.standing(one.code, "p", "0", "A") == Standing(
+            True, True, 5, frozenset(["QKV"])
+        )
         assert classes.begun("1_x", "anna") == many[2]
         assert classes.begun("1_x", "bert") is classes.begun("2_x", "anna") is None
-        new = classes.begin("1_x", "c")
+        new = classes.begin("1_x", "p", "c")
         known = [room for room in (one, *many, new) if classes.find(room.code)]
         assert known == [one, many[0], many[2], new]
         assert all(room == classes.find(room.teacher_code) for room in known)
         assert [classes.find(code) for code in ("", "\0", "1' OR 1", "1nobod")] == [None] * 4
         monkeypatch.setattr(module, "UNUSED_DAYS", -1)
-        last = classes.begin("1_x", "c")
+        last = classes.begin("1_x", "p", "c")
         assert [room for room in (*known, last) if classes.find(room.code)] == [last]
 
     class Away:
@@ -84,9 +102,9 @@ def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where,
             raise Unavailable("away")
 
     classes = Classes(Away)
-    room = classes.begin("1_x", "a", "anna")
+    room = classes.begin("1_x", "p", "a", "anna")
     assert classes.find(room.code) == classes.begun("1_x", "anna") == room
-    assert classes.guess(room.code, "0", "A", ["QKV"]).guess == {"QKV"}
+    assert classes.guess(room.code, "p", "0", "A", ["QKV"]).guess == {"QKV"}
     with pytest.raises(Unavailable, match="away"):
         classes.find(last.code)
 

@@ -121,7 +121,7 @@ def test_a_class_sees_how_many_guessed_what_and_the_run_of_its_teacher(lesson):
     guess(pupil, "QKV", NONE)
     other.number_input(key="set_d_head").set_value(5)
     guess(show(other), "Q=K")
-    assert "guesses are not counted" in said(other)
+    assert "does not guess with these settings" in said(other)
     assert teacher.code[0].value == f"?class={codes[0]}&lang=en"
     assert [PROJECTOR in tab.session_state for tab in (teacher, pupil)] == [True, False]
     assert "**1** has guessed" in said(show(teacher))
@@ -143,6 +143,10 @@ def test_a_class_sees_how_many_guessed_what_and_the_run_of_its_teacher(lesson):
     assert "Your guess was right." in said(pupil)
     assert "You have not guessed" in said(late)
     assert job_of(show(other)) is None
+    teacher.number_input(key="set_d_head").set_value(5)  # the teacher asks about these, too
+    assert "Nobody has guessed yet" in said(show(teacher))
+    assert "Your class will see" in said(show(other))
+    assert "**1** has guessed" in said(show(teacher))
 
 
 @pytest.mark.server

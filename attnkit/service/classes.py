@@ -20,27 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Connection,
-    Integer,
-    MetaData,
-    Row,
-    StaticPool,
-    String,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from attnkit.foundation.settings import message_of
 from attnkit.service.database import Database
@@ -53,8 +33,12 @@ ago."""
 LEAST_PUPILS, USUAL_PUPILS, MOST_PUPILS = 2, 40, 300
 """Pupils that a class may expect, and how many it expects if its teacher does not say."""
 
+MOST_QUESTIONS = 5
+"""Questions of one class; beyond it, a new one takes the place of the one asked longest ago, but
+not of the first, which is that of the lesson."""
+
 FULL_CLASSES = 3
-"""Guesses of a class in all, as a multiple of the pupils that it expects.
+"""Guesses about one question in all, as a multiple of the pupils that it expects.
 
 Pupils behind one router have one address, so each address has a place for every expected pupil, and
 forged cookies fill no more than these. One address that fills its places takes none from the pupils
@@ -73,31 +57,41 @@ _CHARACTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _CODE, _TEACHER_CODE = 5, 10
 """Random characters of the codes of pupils and of teachers."""
 
-_TABLES = MetaData()
+_TABLES = sa.MetaData()
 
-_CLASSES = Table(
+_CLASSES = sa.Table(
     "attnkit_classes",
     _TABLES,
-    Column("number", Integer, primary_key=True),
-    Column("code", String(1 + _CODE), unique=True, nullable=False),
-    Column("teacher_code", String(1 + _TEACHER_CODE), unique=True, nullable=False),
-    Column("lesson", Text, nullable=False),
-    Column("expected", Integer, nullable=False),
-    Column("owner", String(4), nullable=False),
-    Column("visitor", String(32), nullable=False),
-    Column("used_at", BigInteger, nullable=False),
-    Column("closed", Boolean, nullable=False),
-    Column("seed", BigInteger),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("code", sa.String(1 + _CODE), unique=True, nullable=False),
+    sa.Column("teacher_code", sa.String(1 + _TEACHER_CODE), unique=True, nullable=False),
+    sa.Column("lesson", sa.Text, nullable=False),
+    sa.Column("expected", sa.Integer, nullable=False),
+    sa.Column("owner", sa.String(4), nullable=False),
+    sa.Column("visitor", sa.String(32), nullable=False),
+    sa.Column("used_at", sa.BigInteger, nullable=False),
 )
 
-_GUESSES = Table(
+_QUESTIONS = sa.Table(
+    "attnkit_questions",
+    _TABLES,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("code", sa.String(1 + _CODE), nullable=False),
+    sa.Column("question", sa.String(16), nullable=False),
+    sa.Column("closed", sa.Boolean, nullable=False),
+    sa.Column("seed", sa.BigInteger),
+    sa.UniqueConstraint("code", "question"),
+)
+
+_GUESSES = sa.Table(
     "attnkit_guesses",
     _TABLES,
-    Column("code", String(1 + _CODE), primary_key=True),
-    Column("visitor", String(32), primary_key=True),
-    Column("address", String(4), nullable=False),
-    Column("options", Text, nullable=False),
-    Column("settled", Boolean, nullable=False),
+    sa.Column("code", sa.String(1 + _CODE), primary_key=True),
+    sa.Column("question", sa.String(16), primary_key=True),
+    sa.Column("visitor", sa.String(32), primary_key=True),
+    sa.Column("address", sa.String(4), nullable=False),
+    sa.Column("options", sa.Text, nullable=False),
+    sa.Column("settled", sa.Boolean, nullable=False),
 )
 
 T = TypeVar("T")
@@ -108,7 +102,7 @@ Guess = frozenset[str]
 
 @dataclass(frozen=True)
 class Classroom:
-    """A class that guesses together about the question of its lesson.
+    """A class that guesses together, about the question of its lesson and those of its teacher.
 
     Attributes:
         lesson: Name of its lesson.
@@ -125,9 +119,10 @@ class Classroom:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a class is with its question, and how a visitor's own guess counts in it.
+    """How far a class is with a question, and how a visitor's own guess counts in it.
 
     Attributes:
+        is_asked: Whether the class guesses about the question at all.
         is_closed: Whether no guess is changed any more, because the teacher has begun to train.
         seed: First seed of the teacher's finished run; None if there is none yet.
         guess: The counted guess of the visitor; empty if none is counted.
@@ -135,11 +130,17 @@ class Standing:
         has_place: Whether a guess of the visitor can be counted, or is.
     """
 
+    is_asked: bool = True
     is_closed: bool = False
     seed: int | None = None
     guess: Guess = frozenset()
     is_settled: bool = False
     has_place: bool = True
+
+    @property
+    def takes_guesses(self) -> bool:
+        """Whether a guess of the visitor is counted now."""
+        return self.is_asked and self.has_place and not (self.is_closed or self.is_settled)
 
 
 class _Memory:
@@ -148,10 +149,10 @@ class _Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         options = {"check_same_thread": False}
-        self._engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=options)
+        self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=options)
         self.do(_TABLES.create_all)
 
-    def do(self, work: Callable[[Connection], T]) -> T:
+    def do(self, work: Callable[[sa.Connection], T]) -> T:
         with self._lock, self._engine.begin() as connection:
             return work(connection)
 
@@ -172,12 +173,18 @@ class Classes:
         self._away: tuple[float, str] = (0.0, "")  # until when it is not tried again, and why
 
     def begin(
-        self, lesson: str, owner: str, visitor: str = "", expected: int = USUAL_PUPILS
+        self,
+        lesson: str,
+        question: str,
+        owner: str,
+        visitor: str = "",
+        expected: int = USUAL_PUPILS,
     ) -> Classroom:
         """Begin a class with new random codes.
 
         Args:
             lesson: Name of its lesson.
+            question: What it guesses about, a hash of at most 16 characters.
             owner: Whoever begins it. If there are too many classes, the owner with most of them
                 loses one.
             visitor: Random id of the visitor who begins it; empty if it is not known.
@@ -188,12 +195,12 @@ class Classes:
             "expected": min(max(expected, LEAST_PUPILS), MOST_PUPILS),
             "owner": _hash(owner, size=2),
             "visitor": _hash(lesson, visitor),
-            "closed": False,
         }
+        work = partial(_begin, values, question)
         try:
-            return self._do("", partial(_begin, values))
+            return self._do("", work)
         except Unavailable:  # the class then ends with the server, but it can take place
-            return self._memory.do(partial(_begin, values))
+            return self._memory.do(work)
 
     def begun(self, lesson: str, visitor: str) -> Classroom | None:
         """Return the class that a visitor has begun last with a lesson; None if there is none."""
@@ -208,61 +215,64 @@ class Classes:
         row = self._do(code, partial(_row, _has_code(code)), changes=False)
         if row is None:
             return None
-        self._do(code, partial(_change, row.code, {}))  # it is used
+        self._do(code, partial(_use, row.code))
         return _classroom(row)
 
-    def standing(self, code: str, visitor: str, address: str) -> Standing | None:
+    def ask(self, code: str, question: str) -> None:
+        """Let a class guess about a further question, because its teacher asks it.
+
+        Pupils cannot: questions that differ slightly would take each other's place.
+        """
+        self._do(code, partial(_ask, code, question))
+
+    def standing(self, code: str, question: str, visitor: str, address: str) -> Standing | None:
         """Return how a visitor stands in a class; None if there is no such class.
 
         Args:
             code: Code of the pupils.
+            question: What is guessed.
             visitor: Random id of the visitor.
             address: Address that the visitor connects from.
         """
-        who = code, _hash(code, visitor), _hash(address, size=2)
-        return self._do(code, partial(_standing, *who), changes=False)
+        who = _hash(code, visitor), _hash(address, size=2)
+        return self._do(code, partial(_standing, code, question, *who), changes=False)
 
     def guess(
-        self, code: str, visitor: str, address: str, options: Iterable[str]
+        self, code: str, question: str, visitor: str, address: str, options: Iterable[str]
     ) -> Standing | None:
         """Count the guess of a visitor in place of an earlier one; return how the visitor stands.
 
         A guess without options takes the earlier one back. The guess is counted if it is
-        `Standing.guess` afterwards. Otherwise the class is closed, the earlier guess is settled, or
-        there is no place, see `FULL_CLASSES`.
-
-        Args:
-            code: Code of the pupils.
-            visitor: Random id of the visitor.
-            address: Address that the visitor connects from.
-            options: Names of the chosen options.
+        `Standing.guess` afterwards; otherwise not `Standing.takes_guesses`. See `standing`.
         """
-        who = code, _hash(code, visitor), _hash(address, size=2)
-        return self._do(code, partial(_guess, *who, Guess(options)))
+        who = _hash(code, visitor), _hash(address, size=2)
+        return self._do(code, partial(_guess, code, question, *who, Guess(options)))
 
-    def settle(self, code: str, visitor: str) -> None:
-        """Let a visitor's guess stay as it is from now on."""
-        theirs = _GUESSES.c.code == code, _GUESSES.c.visitor == _hash(code, visitor)
-        statement = update(_GUESSES).where(*theirs).values(settled=True)
+    def settle(self, code: str, question: str, visitor: str) -> None:
+        """Let a visitor's guess about a question stay as it is from now on."""
+        own = _of(_GUESSES, code, question) & (_GUESSES.c.visitor == _hash(code, visitor))
+        statement = sa.update(_GUESSES).where(own).values(settled=True)
         self._do(code, lambda connection: connection.execute(statement))
 
-    def close(self, code: str, seed: int | None = None) -> None:
-        """Let the guesses of all stay as they are, because the teacher trains.
+    def close(self, code: str, question: str, seed: int | None = None) -> None:
+        """Let the guesses of all about a question stay as they are, because the teacher trains.
 
         Args:
             code: Code of the pupils.
+            question: What was guessed.
             seed: First seed of the teacher's run once it is finished, for the pages of the pupils.
         """
         values = {"closed": True} if seed is None else {"closed": True, "seed": seed}
-        self._do(code, partial(_change, code, values))
+        statement = sa.update(_QUESTIONS).where(_of(_QUESTIONS, code, question)).values(**values)
+        self._do(code, lambda connection: connection.execute(statement))
 
-    def guesses(self, code: str) -> Counter[Guess]:
-        """Return how many visitors of a class have each guess."""
-        query = select(_GUESSES.c.options).where(_GUESSES.c.code == code)
+    def guesses(self, code: str, question: str) -> Counter[Guess]:
+        """Return how many visitors of a class have each guess about a question."""
+        query = sa.select(_GUESSES.c.options).where(_of(_GUESSES, code, question))
         rows = self._do(code, lambda connection: connection.scalars(query).all(), changes=False)
         return Counter(Guess(options.split("\n")) for options in rows)
 
-    def _do(self, code: str, work: Callable[[Connection], T], *, changes: bool = True) -> T:
+    def _do(self, code: str, work: Callable[[sa.Connection], T], *, changes: bool = True) -> T:
         """Return the result of `work` in a transaction where the class with a code is kept."""
         database = self._database()
         if database is None or self._memory.do(partial(_row, _has_code(code))) is not None:
@@ -281,14 +291,14 @@ class Classes:
             raise
 
 
-def _prepare(connection: Connection) -> None:
+def _prepare(connection: sa.Connection) -> None:
     lock_writers(connection)
     _TABLES.create_all(connection, checkfirst=True)
 
 
-def _begin(values: dict[str, Any], connection: Connection) -> Classroom:
+def _begin(values: dict[str, Any], question: str, connection: sa.Connection) -> Classroom:
     lock_writers(connection)
-    query = select(_CLASSES.c.code, _CLASSES.c.owner, _CLASSES.c.used_at)
+    query = sa.select(_CLASSES.c.code, _CLASSES.c.owner, _CLASSES.c.used_at)
     rows = list(connection.execute(query.order_by(_CLASSES.c.used_at, _CLASSES.c.number)))
     oldest = _now() - UNUSED_DAYS * 86400 * 1_000_000
     ended = [row for row in rows if row.used_at < oldest]
@@ -298,12 +308,13 @@ def _begin(values: dict[str, Any], connection: Connection) -> Classroom:
         most = max(owned.values())
         ended.append(next(row for row in rows if owned[row.owner] == most))
         rows.remove(ended[-1])
-    for table in (_CLASSES, _GUESSES):  # as guesses lock them
-        connection.execute(delete(table).where(table.c.code.in_([row.code for row in ended])))
+    for table in (_CLASSES, _QUESTIONS, _GUESSES):  # the class first, which guesses lock first
+        connection.execute(sa.delete(table).where(table.c.code.in_([row.code for row in ended])))
     initial, known = values["lesson"][:1], {row.code for row in rows}
     code = next(code for code in iter(lambda: initial + _random(_CODE), "") if code not in known)
     codes = {"code": code, "teacher_code": initial + _random(_TEACHER_CODE)}
-    connection.execute(insert(_CLASSES).values(**values, **codes, used_at=_now()))
+    connection.execute(sa.insert(_CLASSES).values(**values, **codes, used_at=_now()))
+    _ask(code, question, connection)
     return Classroom(values["lesson"], **codes, expected=values["expected"])
 
 
@@ -311,54 +322,76 @@ def _random(n_characters: int) -> str:
     return "".join(secrets.choice(_CHARACTERS) for _ in range(n_characters))
 
 
-def _has_code(code: str) -> ColumnElement[bool]:
-    return or_(_CLASSES.c.code == code, _CLASSES.c.teacher_code == code)
+def _has_code(code: str) -> sa.ColumnElement[bool]:
+    return sa.or_(_CLASSES.c.code == code, _CLASSES.c.teacher_code == code)
 
 
-def _row(condition: ColumnElement[bool], connection: Connection) -> Row[Any] | None:
+def _of(table: sa.Table, code: str, question: str) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.code == code, table.c.question == question)
+
+
+def _row(condition: sa.ColumnElement[bool], connection: sa.Connection) -> sa.Row[Any] | None:
     """Return the row of a class, of several the one that began last; None if there is none."""
-    query = select(_CLASSES).where(condition).order_by(_CLASSES.c.number.desc())
+    query = sa.select(_CLASSES).where(condition).order_by(_CLASSES.c.number.desc())
     return connection.execute(query).first()
 
 
-def _classroom(row: Row[Any]) -> Classroom:
+def _classroom(row: sa.Row[Any]) -> Classroom:
     return Classroom(row.lesson, row.code, row.teacher_code, row.expected)
 
 
-def _change(code: str, values: dict[str, Any], connection: Connection) -> None:
-    """Set columns of a class, which is used now."""
-    statement = update(_CLASSES).where(_CLASSES.c.code == code)
-    connection.execute(statement.values(**values, used_at=_now()))
+def _use(code: str, connection: sa.Connection) -> bool:
+    """Note that a class is used, and lock it until the transaction ends; False if it is gone."""
+    statement = sa.update(_CLASSES).where(_CLASSES.c.code == code).values(used_at=_now())
+    return connection.execute(statement).rowcount > 0
 
 
-def _standing(code: str, visitor: str, address: str, connection: Connection) -> Standing | None:
-    row, of_class = _row(_CLASSES.c.code == code, connection), _GUESSES.c.code == code
-    if row is None:
-        return None
-    query = select(_GUESSES).where(of_class, _GUESSES.c.visitor == visitor)
-    own = connection.execute(query).one_or_none()
+def _ask(code: str, question: str, connection: sa.Connection) -> None:
+    query = sa.select(_QUESTIONS.c.question).where(_QUESTIONS.c.code == code)
+    if not _use(code, connection):
+        return
+    asked = list(connection.scalars(query.order_by(_QUESTIONS.c.number)))
+    if question in asked:
+        return
+    if len(asked) >= MOST_QUESTIONS:
+        for table in (_QUESTIONS, _GUESSES):
+            connection.execute(sa.delete(table).where(_of(table, code, asked[1])))
+    connection.execute(sa.insert(_QUESTIONS).values(code=code, question=question, closed=False))
+
+
+def _standing(
+    code: str, question: str, visitor: str, address: str, connection: sa.Connection
+) -> Standing | None:
+    room = _row(_CLASSES.c.code == code, connection)
+    asked = connection.execute(sa.select(_QUESTIONS).where(_of(_QUESTIONS, code, question))).first()
+    if room is None or asked is None:
+        return None if room is None else Standing(is_asked=False)
+    about, state = _of(_GUESSES, code, question), {"is_closed": asked.closed, "seed": asked.seed}
+    query = sa.select(_GUESSES).where(about, _GUESSES.c.visitor == visitor)
+    own = connection.execute(query).first()
     if own is not None:
-        guess = Guess(own.options.split("\n"))
-        return Standing(row.closed, row.seed, guess, is_settled=own.settled)
-    of_address = func.count().filter(_GUESSES.c.address == address)
-    n, n_here = connection.execute(select(func.count(), of_address).where(of_class)).one()
-    has_place = n_here < row.expected and n < FULL_CLASSES * row.expected
-    return Standing(row.closed, row.seed, has_place=has_place)
+        return Standing(**state, guess=Guess(own.options.split("\n")), is_settled=own.settled)
+    of_address = sa.func.count().filter(_GUESSES.c.address == address)
+    n, n_here = connection.execute(sa.select(sa.func.count(), of_address).where(about)).one()
+    has_place = n_here < room.expected and n < FULL_CLASSES * room.expected
+    return Standing(**state, has_place=has_place)
 
 
 def _guess(
-    code: str, visitor: str, address: str, guess: Guess, connection: Connection
+    code: str, question: str, visitor: str, address: str, guess: Guess, connection: sa.Connection
 ) -> Standing | None:
-    _change(code, {}, connection)  # it locks the class until this transaction ends
-    standing = _standing(code, visitor, address, connection)
-    if standing is None or standing.is_closed or standing.is_settled or not standing.has_place:
-        return standing
-    own = _GUESSES.c.code == code, _GUESSES.c.visitor == visitor
-    connection.execute(delete(_GUESSES).where(*own))
+    who = code, question, visitor, address
+    _use(code, connection)
+    now = _standing(*who, connection)
+    if now is None or not now.takes_guesses:
+        return now
+    own = _of(_GUESSES, code, question) & (_GUESSES.c.visitor == visitor)
+    connection.execute(sa.delete(_GUESSES).where(own))
     if guess:
-        values = {"code": code, "visitor": visitor, "address": address, "settled": False}
-        connection.execute(insert(_GUESSES).values(**values, options="\n".join(sorted(guess))))
-    return _standing(code, visitor, address, connection)
+        row = dict(zip(("code", "question", "visitor", "address"), who, strict=True))
+        options = "\n".join(sorted(guess))
+        connection.execute(sa.insert(_GUESSES).values(**row, options=options, settled=False))
+    return _standing(*who, connection)
 
 
 def _hash(*parts: str, size: int = 16) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
 from urllib.parse import parse_qsl
 
 import streamlit as st
@@ -28,7 +27,7 @@ from attnkit.service.store import ResultStore, Unavailable
 from attnkit.ui.address import CLASS, LANGUAGE, QUIET, shortened, without_kept
 from attnkit.ui.markdown import plain
 from attnkit.ui.page_tools import PROJECTOR
-from attnkit.ui.reference.lessons import lessons
+from attnkit.ui.reference.lessons import Lesson, lessons
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.singletons import Singleton
 from attnkit.ui.server.storage import result_store
@@ -56,7 +55,9 @@ classes = Singleton(_classes)
 def begin(lesson: str) -> None:
     """Begin a class with a lesson."""
     this, expected = watcher(), st.session_state.get(SIZE, USUAL_PUPILS)
-    classes().begin(lesson, this.address or this.visitor, this.visitor, expected)
+    experiment = read_link(_fields(lessons()[lesson]), lambda _: None, {}).experiment
+    question, owner = key_of_guess(experiment), this.address or this.visitor
+    classes().begin(lesson, question, owner, this.visitor, expected)
 
 
 def begun(lesson: str) -> Classroom | None:
@@ -153,25 +154,13 @@ def lesson_link() -> dict[str, str]:
     Its name begins like the code of the class, also if there is no such class.
     """
     initial = st.session_state.get(CLASS, "")[:1]
-    queries = (one.query for name, one in lessons().items() if initial and name[0] == initial)
-    return without_kept(dict(parse_qsl(next(queries, "").removeprefix("?"))))
+    named = (one for name, one in lessons().items() if initial and name[0] == initial)
+    lesson = next(named, None)
+    return {} if lesson is None else _fields(lesson)
 
 
-def asks_about(experiment: Experiment) -> bool:
-    """Return whether an experiment is what this session's class guesses about, on any seeds."""
-    if joined() is None:
-        return False
-    return key_of_guess(experiment) == key_of_guess(experiment_from(0))
-
-
-def experiment_from(seed: int) -> Experiment:
-    """Return the experiment of this session's lesson with a first seed."""
-    return _experiment(*lesson_link().items()).replace(first_seed=seed)
-
-
-@cache
-def _experiment(*link: tuple[str, str]) -> Experiment:
-    return read_link(dict(link), lambda _: None, {}).experiment
+def _fields(lesson: Lesson) -> dict[str, str]:
+    return without_kept(dict(parse_qsl(lesson.query.removeprefix("?"))))
 
 
 def key_of_guess(experiment: Experiment) -> str:
@@ -179,19 +168,24 @@ def key_of_guess(experiment: Experiment) -> str:
     return experiment.replace(first_seed=0).hash
 
 
-def standing(guess: Iterable[str] | None = None) -> Standing | None:
+def standing(experiment: Experiment, guess: Iterable[str] | None = None) -> Standing | None:
     """Return how this session's visitor stands in its class; None if it cannot be reached.
 
+    On the page of the teacher, the class then guesses about the experiment.
+
     Args:
+        experiment: What is guessed about.
         guess: The guess of the visitor, to count it; None if it is not to be counted.
     """
-    room, who = joined(), (watcher().visitor, session_address())
+    room, about = joined(), key_of_guess(experiment)
+    if room is None:
+        return None
+    who = room.code, about, watcher().visitor, session_address()
     try:
-        if room is None:
-            return None
-        if guess is not None:
-            return classes().guess(room.code, *who, guess)
-        now = classes().standing(room.code, *who)
+        now = classes().standing(*who) if guess is None else classes().guess(*who, guess)
+        if now is not None and not now.is_asked and leads():
+            classes().ask(room.code, about)
+            now = classes().standing(*who)
     except Unavailable:
         return None
     if now is None:  # the server has forgotten the class
@@ -205,27 +199,28 @@ def note_training(job: Job, now: Standing) -> None:
     The pages of the pupils then show the teacher's run as soon as it is finished.
 
     Args:
-        job: The job with the question of the class that is on screen.
+        job: The job on screen, which has the settings on screen.
         now: How the visitor stands.
     """
-    room = joined()
+    room, about = joined(), key_of_guess(job.experiment)
     if room is None:
         return
     try:
         if leads():
             seed = job.experiment.first_seed if job.state == "finished" else None
             if not now.is_closed or seed not in (None, now.seed):
-                classes().close(room.code, seed)
-        elif now.guess and not (now.is_closed or now.is_settled):
-            classes().settle(room.code, watcher().visitor)
+                classes().close(room.code, about, seed)
+        elif now.guess and now.takes_guesses:
+            classes().settle(room.code, about, watcher().visitor)
     except Unavailable:  # the page is drawn anew, and tries again
         return
 
 
-def counted() -> Counter[Guess]:
-    """Return how many visitors of this session's class have each guess."""
+def counted(experiment: Experiment) -> Counter[Guess]:
+    """Return how many visitors of this session's class have each guess about an experiment."""
     room = joined()
     try:
-        return Counter() if room is None else classes().guesses(room.code)
+        about = key_of_guess(experiment)
+        return Counter() if room is None else classes().guesses(room.code, about)
     except Unavailable:
         return Counter()

@@ -15,7 +15,7 @@ import streamlit as st
 
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
-from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.service.classes import Guess, Standing
 from attnkit.service.jobs import Job
 from attnkit.training.snapshot import Snapshot
@@ -57,10 +57,6 @@ AWAIT_SECONDS = 3.0
 LONGEST_IN_CODE = 300
 """Characters of a link up to which it has a QR code; no projector shows a longer one well."""
 
-_FOLLOWED, _UNSENT = "class_followed", "guess_unsent"
-"""Keys in the session's state: whether it has shown the teacher's run, and whether the last guess
-did not reach the class."""
-
 
 def awaits_first_run() -> bool:
     """Return whether this visitor has to guess and to see a training before results are shown."""
@@ -96,24 +92,27 @@ def awaits_guess(lab: Lab) -> bool:
 
 
 def follow_class(lab: Lab) -> None:
-    """Show the finished run of the teacher, once, on a page of the class that has trained nothing.
+    """Show the finished run of the teacher, once, on a page of the class that has not trained it.
 
     The page must not have drawn the widgets of the settings yet.
     """
-    now = classroom.standing() if classroom.asks_about(lab.experiment) else None
-    found = _run_of_teacher(lab, now)
+    found = _run_of_teacher(lab, classroom.standing(lab.experiment))
     if found is not None:
-        st.session_state[_FOLLOWED] = True
+        st.session_state[_key_of_run(lab)] = True
         lab.set(found.experiment)
         lab.show_found(found)
 
 
 def _run_of_teacher(lab: Lab, now: Standing | None) -> Job | None:
     """Return the finished run of the teacher, if the page is to show it now."""
-    has_own = not lab.quiet or lab.job is not None or st.session_state.get(_FOLLOWED)
-    if has_own or now is None or now.seed is None:
+    if not lab.quiet or now is None or now.seed is None:
         return None
-    found = training_service().find(classroom.experiment_from(now.seed), lab.watcher)
+    job = lab.job
+    has_own = lab.job_of_settings is not None or (job is not None and not job.over)
+    if has_own or st.session_state.get(_key_of_run(lab)):
+        return None
+    experiment = lab.experiment.replace(first_seed=now.seed)
+    found = training_service().find(experiment, lab.watcher)
     return found if found is not None and found.state == "finished" else None
 
 
@@ -125,27 +124,25 @@ def guess_area(lab: Lab) -> None:
     """
     if not lab.quiet:
         return
-    job, leads = lab.job_of_settings, classroom.leads()
+    job, now = lab.job_of_settings, classroom.standing(lab.experiment)
     finished = _result(lab, job)
-    asks = classroom.asks_about(lab.experiment)
-    now = classroom.standing() if asks else None
     if job is not None and now is not None:  # a later guess comes too late
         classroom.note_training(job, now)
     with st.container(border=True, key="guess_area"):
-        if leads:
+        if classroom.leads():
             with st.container(key="class_area"):
                 _of_class(lab, job, finished, now)
         else:
             _own_guess(lab, job, finished, now)
-            if now is not None and finished:
+            if finished and now is not None and now.is_asked:
                 _class_guesses(lab.experiment, finished)
-    if asks and (finished is None or now is None or now.seed is None):
+    if classroom.joined() is not None and not (finished and now is not None and now.is_closed):
         fragment(_await_class, run_every=AWAIT_SECONDS)(lab, now)
 
 
 def _await_class(lab: Lab, before: Standing | None) -> None:
     """Draw the page anew once the class is further: closed, trained, or within reach again."""
-    now = classroom.standing()
+    now = classroom.standing(lab.experiment)
     if now != before or _run_of_teacher(lab, now) is not None:
         st.rerun()
 
@@ -192,40 +189,35 @@ def _ask(lab: Lab, now: Standing | None) -> None:
     )
     how = tr("Choose one or several; you can change them until you press Train.")
     if classroom.joined() is not None:
-        how = _whom_it_is_for(classroom.asks_about(experiment), now, frozenset(guess), how)
+        how = _whom_it_is_for(now, frozenset(guess), how)
     st.caption("  \n".join([plain(meaning_of_question(experiment)), how]))
 
 
-def _whom_it_is_for(asks: bool, now: Standing | None, guess: Guess, how: str) -> str:
+def _whom_it_is_for(now: Standing | None, guess: Guess, how: str) -> str:
     """Return how a guess can be changed and whether it counts in the class.
 
     Args:
-        asks: Whether the class guesses about these settings.
-        now: How the visitor stands; None if it is not known.
+        now: How the visitor stands; None if the class cannot be reached.
         guess: The guess on screen.
         how: How a guess can be changed.
     """
-    if not asks or now is None:
-        return f"{how} {_why_not_counted(asks)}"
-    if now.is_closed or now.is_settled:
+    if now is not None and (now.is_closed or now.is_settled):
         is_counted = bool(guess) and guess == now.guess
         late = tr("This guess comes after the training, so it is for you alone.")
         then = tr("The teacher's run appears here when it is finished.")
         return " ".join([tr("Your guess is counted.") if is_counted else late, then])
-    if not now.has_place:
-        full = tr("Your class has as many guesses as it expects, so yours is for you alone.")
-        return f"{how} {full}"
-    return f"{how} {tr('Your class will see how many chose each answer, without names.')}"
+    if now is None:
+        counts = tr(_OUT_OF_REACH)
+    elif not now.is_asked:
+        counts = tr("Your class does not guess with these settings, so yours is for you alone.")
+    elif not now.has_place:
+        counts = tr("Your class has as many guesses as it expects, so yours is for you alone.")
+    else:
+        counts = tr("Your class will see how many chose each answer, without names.")
+    return f"{how} {counts}"
 
 
-def _why_not_counted(asks: bool) -> str:
-    """Return why no guess of a class is counted now."""
-    if asks:
-        return tr("Your class cannot be reached now, so your guess is not counted yet.")
-    return tr(
-        "Your class guesses with the settings of its lesson; with these settings, guesses are not "
-        "counted."
-    )
+_OUT_OF_REACH = mark("The class cannot be reached now, so that no guess is counted.")
 
 
 def _take(experiment: Experiment, chosen: list[str]) -> None:
@@ -236,14 +228,7 @@ def _take(experiment: Experiment, chosen: list[str]) -> None:
         chosen = [name for name in chosen if name != NONE] if was_none else [NONE]
         st.session_state[f"guess_{about}"] = chosen
     _guesses()[about] = chosen
-    if classroom.asks_about(experiment):
-        _count(chosen)
-
-
-def _count(guess: Sequence[str]) -> Standing | None:
-    now = classroom.standing(guess)
-    st.session_state[_UNSENT] = now is None
-    return now
+    classroom.standing(experiment, chosen)
 
 
 def _agree(experiment: Experiment, now: Standing) -> Standing | None:
@@ -253,12 +238,11 @@ def _agree(experiment: Experiment, now: Standing) -> Standing | None:
     """
     about, guesses = key_of_guess(experiment), _guesses()
     guess, counted = guesses.get(about, []), [o for o in _options(experiment) if o in now.guess]
-    is_open = now.has_place and not (now.is_closed or now.is_settled)
     if {*guess} == {*counted}:
         return now
-    if is_open and (st.session_state.get(_UNSENT) or not counted):
-        return _count(guess)
-    if counted and (is_open or not guess):
+    if now.takes_guesses and not counted:
+        return classroom.standing(experiment, guess)
+    if counted and (now.takes_guesses or not guess):
         guesses[about] = counted
     return now
 
@@ -270,13 +254,13 @@ def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standin
     """
     asked = f"**{question(lab.experiment)}**"
     if now is None:
-        st.markdown(f"{asked} {_why_not_counted(classroom.asks_about(lab.experiment))}")
+        st.markdown(f"{asked} {tr(_OUT_OF_REACH)}")
         return
     if job is not None or now.is_closed:
         st.markdown(asked)
         _class_guesses(lab.experiment, finished)
-        if finished is None and classroom.counted():
-            st.markdown(_n_guessed(is_training=job is not None, is_closed=True))
+        if finished is None and classroom.counted(lab.experiment):
+            st.markdown(_n_guessed(lab.experiment, is_training=job is not None, is_closed=True))
         return
     room, (address, _) = classroom.joined(), reachable(dashboard_address())
     link = classroom.link_to(address, room.code if room else "")
@@ -301,15 +285,17 @@ def qr_code(link: str) -> str:
 def _so_far(experiment: Experiment) -> None:
     """Draw how many have guessed and, if the teacher wants to see it, what."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(_n_guessed(is_training=False, is_closed=False), width="content")
+        st.markdown(_n_guessed(experiment), width="content")
         shows = st.toggle(tr("Show what they guessed"), key="show_guesses")
     if shows:
         _class_guesses(experiment, None)
 
 
-def _n_guessed(*, is_training: bool, is_closed: bool) -> str:
+def _n_guessed(
+    experiment: Experiment, *, is_training: bool = False, is_closed: bool = False
+) -> str:
     """Return how many of the class have guessed, and what its teacher does next, in Markdown."""
-    n = classroom.counted().total()
+    n = classroom.counted(experiment).total()
     if is_training:
         return tr_n("**{n}** has guessed.", "**{n}** have guessed.", n)
     if is_closed:
@@ -329,7 +315,7 @@ def _n_guessed(*, is_training: bool, is_closed: bool) -> str:
 
 def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
     """Draw how many of a class named each option; at the end also whether that was right."""
-    guesses = classroom.counted()
+    guesses = classroom.counted(experiment)
     n, solved = guesses.total(), set[str]()
     if not n:
         st.markdown(tr("Nobody in your class has guessed."))
@@ -382,6 +368,11 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
 def _options(experiment: Experiment) -> list[str]:
     """Return what may be guessed about an experiment."""
     return [*experiment.settings()["sharing"], NONE]
+
+
+def _key_of_run(lab: Lab) -> str:
+    """Return the key in the session's state that is true once the teacher's run was shown."""
+    return f"teacher_{key_of_guess(lab.experiment)}"
 
 
 def _guesses() -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark, tr
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
@@ -67,6 +67,8 @@ FIRST_WORDS = {
 }
 """Terms that the board, its findings and the first settings use."""
 
+_TITLE = mark("Why do Q, K and V need different matrices?")
+
 REQUESTED_TASK = "requested_task"
 """Key in the session of the task whose card was pressed."""
 
@@ -79,6 +81,8 @@ def draw() -> None:
     """
     require_route()
     if classroom.names_no_lesson():  # the first task would be another one than the lesson's
+        with st.container(key="bar"):
+            st.title(tr(_TITLE), anchor=False)
         st.warning(classroom.reason_for_none())
         return
     lab = open_lab()
@@ -201,7 +205,7 @@ def show_messages(lab: Lab) -> None:
 
 def show_task(lab: Lab) -> None:
     """Draw the title, and the gallery of tasks unless a class link hides it."""
-    st.title(tr("Why do Q, K and V need different matrices?"), anchor=False, width="content")
+    st.title(tr(_TITLE), anchor=False, width="content")
     task = lab.experiment.task
     if "task" in lab.hidden:
         st.markdown(f"**{tr(task.title)}**  \n{tr(task.question)}")
