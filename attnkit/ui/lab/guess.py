@@ -217,7 +217,7 @@ def _whom_it_is_for(now: Standing | None, guess: Guess, how: str) -> str:
     return f"{how} {counts}"
 
 
-_OUT_OF_REACH = mark("The class cannot be reached now, so that no guess is counted.")
+_OUT_OF_REACH = mark("The class cannot be reached now, so no guess is counted.")
 
 
 def _take(experiment: Experiment, chosen: list[str]) -> None:
@@ -264,7 +264,7 @@ def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standin
         return
     room, (address, _) = classroom.joined(), reachable(dashboard_address())
     link = classroom.link_to(address, room.code if room else "")
-    st.markdown(f"{asked} {tr('Open this link and guess:')}")
+    st.markdown(" ".join([asked, tr("Open this link and guess:")]))
     code, guesses = st.columns([2, 3], vertical_alignment="center")
     if address and len(link) <= LONGEST_IN_CODE:
         with code:
@@ -279,7 +279,8 @@ def qr_code(link: str) -> str:
     """Return the QR code of a link as SVG, black on white in every theme."""
     code = segno.make_qr(link, error="l")  # as few modules as possible, so that they are large
     svg = code.svg_inline(border=4, light="#fff", omitsize=True)
-    return f'<div class="ak-code" role="img" aria-label="{tr("QR code of the link")}">{svg}</div>'
+    label = tr("QR code of the link")
+    return f'<div class="ak-code" role="img" aria-label="{label}">{svg}</div>'
 
 
 def _so_far(experiment: Experiment) -> None:

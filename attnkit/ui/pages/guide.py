@@ -182,7 +182,10 @@ def begin_button(
             USUAL_PUPILS,
             width=120,
             key=classroom.SIZE,
-            help=tr("So many guesses of one network count, so that nobody can add any number."),
+            help=tr(
+                "The class counts at most this many guesses from one network, such as that of your "
+                "school."
+            ),
         )
         st.button(
             label,
