@@ -1,123 +1,167 @@
-"""Classes of a hosted copy: how guesses are counted, limits, and a class on a real server."""
+"""Classes of a hosted copy: how guesses are counted, limits, and a lesson on a real server."""
 
+import contextlib
 import json
 import re
 from collections import Counter
 from contextlib import ExitStack
 
 import pytest
-from crowd import SMALL, hosted
+from crowd import hosted
 from hypothesis import given
 from hypothesis import strategies as st
-from visitor import HOST, Visitor
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
+from searching import briefly
+from visitor import Visitor
 
 from attnkit.service import classes as module
-from attnkit.service.classes import Classes
-from attnkit.ui.server.connection import NO_TEXT
+from attnkit.service.classes import FULL_CLASSES, Classes, Standing
+from attnkit.service.store import ResultStore, Unavailable
+from attnkit.ui.server import owner
 
-GUESSES = st.lists(
-    st.tuples(
-        st.integers(0, 2),  # class
-        st.sampled_from("pq"),  # question
-        st.integers(0, 5).map(str),  # visitor
-        st.none() | st.lists(st.sampled_from(["QKV", "Q=K", "none"]), max_size=3),
-    ),
-    max_size=40,
+STEPS = st.tuples(
+    st.sampled_from("pq"),  # question
+    st.integers(0, 7).map(str),  # visitor
+    st.sampled_from("ABCDE"),  # address
+    st.sets(st.sampled_from(["QKV", "Q=K", "none"]), max_size=2)
+    | st.sampled_from(["ask", "settle", "close"]),
 )
 
 
-@given(GUESSES)
-def test_the_last_guess_of_each_visitor_counts_once_in_its_class(guesses):
-    """An empty one takes it back; after a training (None), that of visitor 0 for all, it stays."""
-    classes, expected, settled = Classes(), {}, set()
-    rooms = [classes.begin(f"lesson {k}", "owner") for k in range(3)]
-    for k, question, visitor, options in guesses:
-        about = expected.setdefault((k, question), {})
-        if options is None:
-            classes.settle(rooms[k].code, question, "" if visitor == "0" else visitor)
-            if visitor == "0" or about.get(visitor):
-                settled.add((k, question, visitor))
-            continue
-        classes.guess(rooms[k].code, question, visitor, options)
-        if settled.isdisjoint({(k, question, "0"), (k, question, visitor)}):
-            about[visitor] = frozenset(options)
-    for k, room in enumerate(rooms):
-        assert classes.find(room.code) is classes.find(room.teacher_code) is room
-        for question in "pq":
-            counted = Counter(filter(None, expected.get((k, question), {}).values()))
-            assert classes.guesses(room.code, question) == counted
-            assert classes.is_closed(room.code, question) == ((k, question, "0") in settled)
-    classes.guess("no class", "p", "0", ["QKV"])
-    assert classes.find("no class") is None
-    assert not classes.guesses("no class", "p")
+@briefly(25)
+@given(st.lists(STEPS, max_size=40))
+def test_each_visitor_counts_once_and_no_address_fills_the_class(steps):
+    """A guess takes the place of the last one until a training, if its address has a place."""
+    classes, asked, closed, settled = Classes(), {"p": {}}, set(), set()
+    room, other = (classes.begin("1_x", "p", "p", "owner", expected=2) for _ in range(2))
+    for question, visitor, address, step in steps:
+        known = asked.get(question, {})
+        if step == "ask":
+            classes.ask(room.code, question)
+            asked.setdefault(question, {})
+        elif step == "settle":
+            classes.settle(room.code, question, visitor)
+            settled |= {(question, visitor)} if visitor in known else set()
+        elif step == "close":
+            classes.close(room.code, question)
+            closed |= {question} & {*asked}
+        else:
+            who = room.code, question, visitor, address
+            now = classes.guess(*who, step)
+            places = Counter(where for where, _ in known.values())
+            has_place = places[address] < 2 and places.total() < 2 * FULL_CLASSES
+            is_open = question in asked and not {question, (question, visitor)} & (closed | settled)
+            if is_open and (visitor in known or has_place):
+                known.pop(visitor, None)
+                known |= {visitor: (address, frozenset(step))} if step else {}
+            counted = known.get(visitor, (address, frozenset()))[1]
+            assert now == classes.standing(*who)
+            assert (now.guess, now.is_closed) == (counted, question in closed)
+            assert now.guess == step or not now.takes_guesses
+    for question, known in asked.items():
+        assert classes.guesses(room.code, question) == Counter(guess for _, guess in known.values())
+    assert classes.standing(other.code, "p", "0", "A") == Standing()
+    assert classes.standing("1nobod", "p", "0", "A") is None
+    assert classes.guess("1nobod", "p", "0", "A", ["QKV"]) is None
 
 
-def test_whoever_begins_most_classes_loses_the_one_used_longest_ago(monkeypatch):
-    """Visitors and questions of one class are limited, too; those that are counted may change."""
-    for name, most in {"CLASSES": 4, "VISITORS": 3, "QUESTIONS": 2}.items():
-        monkeypatch.setattr(module, f"MOST_{name}", most)
-    classes = Classes()
-    one, *many = (classes.begin("lesson", owner) for owner in ("a", "b", "b", "b"))
-    classes.find(many[0].teacher_code)
-    new = classes.begin("lesson", "c")
-    known = [room for room in (one, *many, new) if classes.find(room.code)]
-    assert known == [one, many[0], many[2], new]
-    for visitor in "01234":
-        classes.guess(one.code, "p", visitor, ["QKV"])
-    classes.guess(one.code, "p", "0", ["Q=K"])
-    assert classes.guesses(one.code, "p") == {frozenset(["QKV"]): 2, frozenset(["Q=K"]): 1}
-    for question in "qrs":
-        classes.guess(one.code, question, "0", ["QKV"])
-    counted = [classes.guesses(one.code, question).total() for question in "pqrs"]
-    assert counted == [0, 0, 1, 1]
-    # A visitor finds the class begun last with a lesson again, however often another is used.
-    classes = Classes()
-    assert classes.begun("lesson", "anna") is None
-    old, new = (classes.begin("lesson", "school", "anna") for _ in range(2))
-    other = classes.begin("lesson 2", "school", "anna")
-    classes.find(old.code)
-    assert classes.begun("lesson", "anna") is new
-    assert classes.begun("lesson 2", "anna") is other
-    assert classes.begun("lesson", "bert") is None
-    for _ in range(2):
-        classes.begin("lesson", "school", "bert")
-    assert classes.begun("lesson", "anna") is old  # the server forgot the one used longest ago
+def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where, monkeypatch):
+    """So do those that nobody has used for long; without a database, one begins in memory."""
+    monkeypatch.setattr(module, "MOST_CLASSES", 4)
+    with ExitStack() as stores:
+
+        def restarted():
+            store = stores.enter_context(contextlib.closing(ResultStore(where)))
+            return Classes(lambda: store.database)
+
+        classes = restarted()
+        one, *many = (classes.begin("1_x", "p", owner, "anna") for owner in ("a", "b", "b", "b"))
+        classes.guess(one.code, "p", "0", "A", ["QKV"])
+        classes.close(one.code, "p", 5)
+        classes.find(many[0].teacher_code)
+        for question in "qrstuv":
+            classes.ask(one.code, question)
+        now = [classes.standing(one.code, question, "0", "A").is_asked for question in "pqrstuv"]
+        assert now == [True, False, False, True, True, True, True]
+        classes = restarted()
+        assert classes.standing(one.code, "p", "0", "A") == Standing(
+            True, True, 5, frozenset(["QKV"])
+        )
+        assert classes.begun("1_x", "anna") == many[2]
+        assert classes.begun("1_x", "bert") is classes.begun("2_x", "anna") is None
+        new = classes.begin("1_x", "p", "c")
+        known = [room for room in (one, *many, new) if classes.find(room.code)]
+        assert known == [one, many[0], many[2], new]
+        assert all(room == classes.find(room.teacher_code) for room in known)
+        assert [classes.find(code) for code in ("", "\0", "1' OR 1", "1nobod")] == [None] * 4
+        monkeypatch.setattr(module, "UNUSED_DAYS", -1)
+        last = classes.begin("1_x", "p", "c")
+        assert [room for room in (*known, last) if classes.find(room.code)] == [last]
+
+    class Away:
+        def do(self, work, *, changes=True):
+            raise Unavailable("away")
+
+    classes = Classes(Away)
+    room = classes.begin("1_x", "p", "a", "anna")
+    assert classes.find(room.code) == classes.begun("1_x", "anna") == room
+    assert classes.guess(room.code, "p", "0", "A", ["QKV"]).guess == {"QKV"}
+    with pytest.raises(Unavailable, match="away"):
+        classes.find(last.code)
 
 
 @pytest.mark.server
-def test_a_class_of_three_guesses_trains_and_sees_the_result():
-    """A teacher begins a class, two pupils guess and train, and all see who guessed right."""
-    with hosted() as server, ExitStack() as tabs:
+def test_a_lesson_goes_on_after_its_server_was_killed(monkeypatch, tmp_path):
+    """Two pupils guess; the teacher then trains, and the phones show it without a press."""
 
-        def visit(link, page=""):
-            return tabs.enter_context(Visitor(server.port, link, page))
+    def visit(link, page="", browser=""):
+        cookie = {"Cookie": f"_streamlit_xsrf=2|00|{browser}|1"} if browser else {}
+        return tabs.enter_context(Visitor(server.port, link, page, additional_headers=cookie))
 
-        def has(tab, words):
-            return re.search(words, " ".join(tab.texts()))
+    def has(tab, words):
+        return re.search(words, " ".join(tab.texts()))
 
-        begun = visit("lesson=1_two_spaces", "guide")
+    def pills(tab):
+        (key,) = (key for key in tab.user_keys() if key.startswith("guess_"))
+        return tab.find(key)
+
+    def choose(tab, option):
+        tab.set(module_key(pills(tab)), [pills(tab).options[option].content])
+
+    def module_key(element):
+        return element.id.split("-", maxsplit=2)[-1]
+
+    with contextlib.suppress(RuntimeError), hosted(store=tmp_path) as server, ExitStack() as tabs:
+        begun = visit("lesson=2_expressiveness&lang=en", "guide")
+        begun.set("class_size", 2)
         begun.press("begin_class")
-        pupils_code = begun.elements("code")[0].code_text.rpartition("=")[2]
         pages = [link.url for link in begun.elements("link_button") if "class=" in link.url]
-        teacher = visit(f"{SMALL}&class={pages[0].rpartition('=')[2]}")
-        pupils = [visit(f"{SMALL}&class={pupils_code}") for _ in range(2)]
-        for pupil, option in zip(pupils, (0, -1), strict=True):  # QKV, and none of them
-            assert pupil.find("train").disabled
-            (key,) = (key for key in pupil.user_keys() if key.startswith("guess_"))
-            pupil.set(key, [pupil.find(key).options[option].content])
+        links = [begun.elements("code")[0].code_text, pages[0]]
+        for_pupils, for_teacher = (link.rpartition("?")[2] for link in links)
+        teacher = visit(for_teacher)
+        phones = [visit(for_pupils, browser=browser) for browser in ("aa", "bb", "cc")]
+        for phone, option in zip(phones, (0, -1, -1), strict=True):  # QKV, and none of them twice
+            assert phone.find("train").disabled
+            choose(phone, option)
+        assert has(phones[1], "Your class will see")
+        assert has(phones[2], "as many guesses as it expects")
         teacher.wait_for("the guesses", lambda: has(teacher, r"\*\*2\*\* have"))
-        stranger = {"origin": f"http://{HOST}:{server.port}", "subprotocols": ["streamlit"]}
-        with connect(f"ws://{HOST}:{server.port}/_stcore/stream", proxy=None, **stranger) as opened:
-            opened.send("no page sends text")
-            with pytest.raises(ConnectionClosed) as closed:
-                list(opened)
-        assert closed.value.rcvd.code == NO_TEXT
-        for tab in (*pupils, teacher):  # so few steps solve nothing
-            tab.press("train")
-            words = r"\*\*1 of 2 in your class"
-            tab.wait_for("the judgement", lambda tab=tab, words=words: has(tab, words))
+        options = {"server.port": server.port, "server.baseUrlPath": ""}
+        monkeypatch.setattr(owner.st, "get_option", options.get)
+        assert owner.n_sessions() == 5
+        options["server.port"] = 1
+        assert owner.n_sessions() is None  # nobody listens
+        server.process.kill()
+    with hosted(store=tmp_path) as server, ExitStack() as tabs:
+        teacher = visit(for_teacher)
+        assert has(teacher, r"\*\*2\*\* have")
+        phones = [visit(for_pupils, browser=browser) for browser in ("aa", "dd")]
+        assert list(pills(phones[0]).raw_values) == ["QKV"]
+        choose(phones[0], 1)
+        assert has(phones[0], "Your class will see")
+        assert has(phones[1], "as many guesses as it expects")
+        teacher.press("train")
+        for tab in (teacher, *phones):
+            tab.wait_for("the judgement", lambda tab=tab: has(tab, "of 2 in your class guessed"))
             assert tab.exceptions == []
         lines = server.log().splitlines()
         first = next(n for n, line in enumerate(lines) if '"server started"' in line)

@@ -2,19 +2,32 @@
 
 import re
 from dataclasses import replace
+from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 import pytest
 from idle import link_of, open_page
-from visiting import SMALL, job_of, press, said, show, turn_to, visit, visit_small, watch
+from visiting import (
+    FRESH_SEED,
+    SMALL,
+    job_of,
+    plain_text,
+    press,
+    said,
+    show,
+    turn_to,
+    visit,
+    visit_small,
+    watch,
+)
 
 from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
-from attnkit.experiment.links import GROUPS
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.lab.guess import NONE, correction, key_of_guess, outcome
 from attnkit.ui.page_tools import PROJECTOR
+from attnkit.ui.reference import lessons
 from attnkit.variants import Variant
 
 EXAMPLE = load_example("directed")
@@ -66,9 +79,6 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
         tab.toggle(key="quiet_mode").set_value(quiet)
         assert (job_of(show(tab)) is None) == quiet
     assert job_of(tab).id == known
-    tab = visit(**{"class": "<b>*x*</b>\u202e\x00"})  # that is not there
-    assert tab.warning
-    assert set(link_of(tab)["hide"].split(",")) == set(GROUPS)
     tab = visit(**link, quiet="1")
     assert job_of(tab) is None
     assert not guess(tab, "QKV").button(key="train").disabled
@@ -78,37 +88,79 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
     assert "guess_" not in str([group.key for group in tab.button_group])
 
 
+@pytest.fixture
+def lesson(tmp_path, monkeypatch):
+    """A lesson of a moment, on a seed of its own; its settings."""
+    settings = {**SMALL, "steps": "20", "first_seed": next(FRESH_SEED)}
+    link = urlencode({**settings, "hide": "task"})
+    text = f"# Small\n\n```text\nhttp://localhost:7580/?{link}&quiet=1\n```\n"
+    (tmp_path / "1_small.md").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(lessons, "_folder", lambda: tmp_path)
+    lessons._lessons.cache_clear()
+    yield settings
+    lessons._lessons.cache_clear()
+
+
 @pytest.mark.server
 @pages
-def test_a_class_sees_how_many_guessed_what_beside_the_result():
-    """A teacher keeps it until another begins; other classes and settings do not count."""
+def test_a_class_sees_how_many_guessed_what_and_the_run_of_its_teacher(lesson):
+    """A teacher keeps it until another begins; guesses with other settings do not count."""
 
     def codes_of(tab):
         page = next(one.proto.url for one in tab.get("link_button") if "class=" in one.proto.url)
-        return [tab.code[0].value.rpartition("=")[2], page.rpartition("=")[2]]
+        return [dict(parse_qsl(one))["?class"] for one in (tab.code[0].value, page)]
 
-    begun = open_page("guide", lesson="1_two_spaces")
+    begun = open_page("guide", lesson="1_small", lang="de")
     codes = codes_of(press(begun, "begin_class"))
+    assert begun.code[0].value.endswith("&lang=de")
     assert "begin_class" not in [button.key for button in begun.button]
     assert len({*codes, *codes_of(press(begun, "begin_another"))}) == 4
-    link = {**SMALL, "steps": "20", "first_seed": "0"}
-    pupil, teacher = (visit(**link, **{"class": code}) for code in codes)
+    pupil, teacher, late, other = (
+        visit(**{"class": code}, lang="en") for code in (*codes, codes[0], codes[0])
+    )
     guess(pupil, "QKV", NONE)
-    guess(visit(**{**link, "d_head": "5"}, **{"class": codes[0]}), "Q=K")
-    assert teacher.code[0].value.endswith(f"?class={codes[0]}")
+    other.number_input(key="set_d_head").set_value(5)
+    guess(show(other), "Q=K")
+    assert "does not guess with these settings" in said(other)
+    assert teacher.code[0].value == f"?class={codes[0]}&lang=en"
     assert [PROJECTOR in tab.session_state for tab in (teacher, pupil)] == [True, False]
     assert "**1** has guessed" in said(show(teacher))
     assert not teacher.get("progress")[1:]
+    assert not teacher.warning
     teacher.toggle(key="show_guesses").set_value(True)
-    show(teacher)
-    for counts in (
-        ["0 of 1", "0 of 1", "1 of 1"],
-        ["0 of 1 ✗ wrong", "0 of 1 ✗ wrong", "1 of 1 ✓ right"],
-    ):
-        texts = [bar.proto.text.replace("\u2060", "") for bar in teacher.get("progress")]
-        told = [text.rpartition(": ")[2] for text in texts if text]
-        assert told == counts
-        teacher = watch(press(teacher, "train"), lambda job: job.over)
+
+    def counts(tab):
+        texts = [bar.proto.text.replace("\u2060", "") for bar in tab.get("progress")]
+        return [text.rpartition(": ")[2] for text in texts if text]
+
+    assert counts(show(teacher)) == ["0 of 1", "0 of 1", "1 of 1"]
+    assert job_of(show(pupil)) is None
+    watch(press(teacher, "train"), lambda job: job.over)
+    assert counts(teacher) == ["0 of 1 ✗ wrong", "0 of 1 ✗ wrong", "1 of 1 ✓ right"]
+    for tab in (pupil, late, visit(**{"class": codes[1]})):
+        assert "1 of 1 in your class" in said(show(tab))
+        assert job_of(tab).id == job_of(teacher).id
+    assert "Your guess was right." in said(pupil)
+    assert "You have not guessed" in said(late)
+    assert job_of(show(other)) is None
+    teacher.number_input(key="set_d_head").set_value(5)  # the teacher asks about these, too
+    assert "Nobody has guessed yet" in said(show(teacher))
+    assert "Your class will see" in said(show(other))
+    assert "**1** has guessed" in said(show(teacher))
+
+
+@pytest.mark.server
+@pages
+def test_the_link_of_a_class_that_is_gone_opens_its_lesson_or_nothing(lesson):
+    """The guess is then for oneself, and the page says so in one sentence."""
+    tab = visit(**{"class": "1nobod"})
+    assert link_of(tab)["first_seed"] == lesson["first_seed"]
+    (warning,) = tab.warning
+    assert "There is no class with the code '1nobod'" in plain_text(warning)
+    assert not guess(tab, "QKV").button(key="train").disabled
+    tab = visit(**{"class": "<b>*x*</b>\u202e\x00"})
+    assert len(tab.warning) == 1
+    assert not tab.button_group
 
 
 def test_what_a_wrong_guess_lacks_is_told():

@@ -110,33 +110,6 @@ def limit_memory(megabytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def allocated_megabytes() -> tuple[float, float]:
-    """Return the memory in use, and the memory that the C library keeps for later, in MiB.
-
-    What it keeps, because it was in use before, is known for glibc on Linux only.
-    """
-    if sys.platform != "linux":
-        return 0.0, 0.0
-    kept = 0
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallinfo2"):
-        libc.mallinfo2.restype = _Mallinfo
-        kept = libc.mallinfo2().fordblks
-    return (_reserved_bytes() - kept) / 2**20, kept / 2**20
-
-
-class _Mallinfo(ctypes.Structure):
-    """Result of glibc's `mallinfo2`; `fordblks` are the free bytes of the heap."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    )
-
-
 def _reserved_bytes() -> int:
     """Return the memory of data that this process has reserved, for which there is a limit."""
     fields = Path("/proc/self/statm").read_text(encoding="ascii").split()

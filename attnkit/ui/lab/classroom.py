@@ -1,8 +1,10 @@
-"""The class that a session has joined by its link, and its guesses as they are counted.
+"""The class that a session has joined by its link, and how its visitor stands in it.
 
 A class begins on the page of a lesson in the Guide. Its link is short, so that it can be typed from
-a projector: it has the code of the class alone, and opens the lesson's Lab. The code of the teacher
-opens the same Lab as a page to project, which shows the guesses.
+a projector: it has the code of the class and the language of the teacher, and opens the lesson's
+Lab. The code begins with the first character of the lesson's name, so that a link whose class is
+gone still opens the lesson. The code of the teacher opens the same Lab as a page to project, which
+shows the guesses.
 """
 
 from __future__ import annotations
@@ -13,29 +15,62 @@ from urllib.parse import parse_qsl
 
 import streamlit as st
 
-from attnkit.experiment.links import GROUPS
-from attnkit.foundation.language import tr
-from attnkit.service.classes import Classes, Classroom, Guess
+from attnkit.experiment import Experiment
+from attnkit.experiment.links import read_link
+from attnkit.foundation.language import language, tr
+from attnkit.foundation.settings import message_of
+from attnkit.service.classes import USUAL_PUPILS, Classes, Classroom, Guess, Standing
+from attnkit.service.database import Database
+from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.ui.address import CLASS, QUIET, shortened, without_kept
+from attnkit.service.store import ResultStore, Unavailable
+from attnkit.ui.address import CLASS, LANGUAGE, QUIET, shortened, without_kept
+from attnkit.ui.markdown import plain
 from attnkit.ui.page_tools import PROJECTOR
-from attnkit.ui.reference.lessons import lessons
+from attnkit.ui.reference.lessons import Lesson, lessons
 from attnkit.ui.server.presence import watcher
 from attnkit.ui.server.singletons import Singleton
+from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.visitor_address import session_address
 
-classes = Singleton(Classes)
+SIZE = "class_size"
+"""Key of the widget with the number of pupils that a new class expects."""
+
+_JOINED = "joined_class"
+"""Key in the session's state of the class that was found."""
+
+
+def _classes() -> Classes:
+    def database() -> Database | None:
+        store = result_store()
+        return store.database if isinstance(store, ResultStore) else None
+
+    return Classes(database)
+
+
+classes = Singleton(_classes)
 """Return the classes of this server."""
 
 
 def begin(lesson: str) -> None:
     """Begin a class with a lesson."""
-    this = watcher()
-    classes().begin(lesson, this.address or this.visitor, this.visitor)
+    this, expected = watcher(), st.session_state.get(SIZE, USUAL_PUPILS)
+    experiment = read_link(_fields(lessons()[lesson]), lambda _: None, {}).experiment
+    question, owner = key_of_guess(experiment), this.address or this.visitor
+    classes().begin(lesson, question, owner, this.visitor, expected)
 
 
 def begun(lesson: str) -> Classroom | None:
     """Return the class that this session's visitor has begun last with a lesson, if any."""
-    return classes().begun(lesson, watcher().visitor)
+    try:
+        return classes().begun(lesson, watcher().visitor)
+    except Unavailable:
+        return None
+
+
+def link_to(address: str, code: str) -> str:
+    """Return the link that opens a class by one of its codes, in the language of this page."""
+    return f"{address}?{CLASS}={code}&{LANGUAGE}={language()}"
 
 
 def join() -> None:
@@ -53,35 +88,53 @@ def join() -> None:
 
 
 def joined() -> Classroom | None:
-    """Return the class of this session; None if there is none, or none any more."""
-    code = st.session_state.get(CLASS)
-    return classes().find(code) if code and server_settings().classes else None
+    """Return the class of this session; None if there is none, or none that can be reached."""
+    found = _found()
+    return found if isinstance(found, Classroom) else None
 
 
 def reason_for_none() -> str:
     """Return why this session has no class although its link names one; empty otherwise."""
+    found = _found()
+    return found if isinstance(found, str) else ""
+
+
+def _found() -> Classroom | str:
+    """Return the class of this session, or the reason why it has none, in Markdown."""
     code = st.session_state.get(CLASS)
-    if code is None or joined() is not None:
+    if code is None:
         return ""
+    if names_no_lesson():
+        return plain(
+            tr(
+                "There is no class with the code {code!r}: ask for the link once more.",
+                code=shortened(code),
+            )
+        )
     if not server_settings().classes:
         return tr("This copy collects no guesses: yours is for you alone.")
-    return tr(
-        "There is no class with the code {code!r}, or no longer: ask for the link once more. "
-        "Without a class, your guess is for you alone.",
-        code=shortened(code),
-    )
-
-
-def lesson_link() -> dict[str, str]:
-    """Return the fields of the link of the lesson that this session's class has.
-
-    If the link names a class that is not there, all controls are hidden, as in a class.
-    """
-    room = joined()
-    if room is None and CLASS in st.session_state:
-        return {"hide": ",".join(GROUPS)}
-    query = lessons()[room.lesson].query.removeprefix("?") if room is not None else ""
-    return without_kept(dict(parse_qsl(query)))
+    if _JOINED not in st.session_state:
+        try:
+            room = classes().find(code)
+        except Unavailable as error:
+            return plain(
+                tr(
+                    "The class cannot be reached now: {reason}. Until then, your guess is for you "
+                    "alone.",
+                    reason=tr(message_of(error)),
+                )
+            )
+        if room is None:
+            return plain(
+                tr(
+                    "There is no class with the code {code!r}, or no longer: ask for the link once "
+                    "more. Without a class, your guess is for you alone.",
+                    code=shortened(code),
+                )
+            )
+        st.session_state[_JOINED] = room
+    found: Classroom = st.session_state[_JOINED]
+    return found
 
 
 def leads() -> bool:
@@ -90,27 +143,84 @@ def leads() -> bool:
     return room is not None and room.teacher_code == st.session_state[CLASS]
 
 
-def count(question: str, guess: Iterable[str]) -> None:
-    """Count the guess of this session's visitor, if it has joined a class."""
+def names_no_lesson() -> bool:
+    """Return whether the link names a class whose lesson is not known: no task can be shown."""
+    return CLASS in st.session_state and not lesson_link()
+
+
+def lesson_link() -> dict[str, str]:
+    """Return the fields of the link of the lesson that this session's class has, if any.
+
+    Its name begins like the code of the class, also if there is no such class.
+    """
+    initial = st.session_state.get(CLASS, "")[:1]
+    named = (one for name, one in lessons().items() if initial and name[0] == initial)
+    lesson = next(named, None)
+    return {} if lesson is None else _fields(lesson)
+
+
+def _fields(lesson: Lesson) -> dict[str, str]:
+    return without_kept(dict(parse_qsl(lesson.query.removeprefix("?"))))
+
+
+def key_of_guess(experiment: Experiment) -> str:
+    """Return the key of guesses about an experiment; it is the same for all first seeds."""
+    return experiment.replace(first_seed=0).hash
+
+
+def standing(experiment: Experiment, guess: Iterable[str] | None = None) -> Standing | None:
+    """Return how this session's visitor stands in its class; None if it cannot be reached.
+
+    On the page of the teacher, the class then guesses about the experiment.
+
+    Args:
+        experiment: What is guessed about.
+        guess: The guess of the visitor, to count it; None if it is not to be counted.
+    """
+    room, about = joined(), key_of_guess(experiment)
+    if room is None:
+        return None
+    who = room.code, about, watcher().visitor, session_address()
+    try:
+        now = classes().standing(*who) if guess is None else classes().guess(*who, guess)
+        if now is not None and not now.is_asked and leads():
+            classes().ask(room.code, about)
+            now = classes().standing(*who)
+    except Unavailable:
+        return None
+    if now is None:  # the server has forgotten the class
+        st.session_state.pop(_JOINED, None)
+    return now
+
+
+def note_training(job: Job, now: Standing) -> None:
+    """Let the guess of this session's visitor stay as it is; on a teacher's page, those of all.
+
+    The pages of the pupils then show the teacher's run as soon as it is finished.
+
+    Args:
+        job: The job on screen, which has the settings on screen.
+        now: How the visitor stands.
+    """
+    room, about = joined(), key_of_guess(job.experiment)
+    if room is None:
+        return
+    try:
+        if leads():
+            seed = job.experiment.first_seed if job.state == "finished" else None
+            if not now.is_closed or seed not in (None, now.seed):
+                classes().close(room.code, about, seed)
+        elif now.guess and now.takes_guesses:
+            classes().settle(room.code, about, watcher().visitor)
+    except Unavailable:  # the page is drawn anew, and tries again
+        return
+
+
+def counted(experiment: Experiment) -> Counter[Guess]:
+    """Return how many visitors of this session's class have each guess about an experiment."""
     room = joined()
-    if room is not None:
-        classes().guess(room.code, question, watcher().visitor, guess)
-
-
-def settle(question: str) -> None:
-    """Let the guess of this session's visitor stay as it is; on a teacher's page, those of all."""
-    room = joined()
-    if room is not None:
-        classes().settle(room.code, question, "" if leads() else watcher().visitor)
-
-
-def is_closed(question: str) -> bool:
-    """Return whether the teacher of this session's class has trained, so that no guess counts."""
-    room = joined()
-    return room is not None and classes().is_closed(room.code, question)
-
-
-def counted(question: str) -> Counter[Guess]:
-    """Return how many visitors of this session's class have each guess about a question."""
-    room = joined()
-    return Counter() if room is None else classes().guesses(room.code, question)
+    try:
+        about = key_of_guess(experiment)
+        return Counter() if room is None else classes().guesses(room.code, about)
+    except Unavailable:
+        return Counter()

@@ -8,18 +8,22 @@ results stay closed until the visitor has trained something in the Lab.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 
+import segno
 import streamlit as st
 
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
-from attnkit.foundation.language import tr, tr_n
+from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.service.classes import Guess, Standing
 from attnkit.service.jobs import Job
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
-from attnkit.ui.address import CLASS, dashboard_address, is_quiet
+from attnkit.ui import components
+from attnkit.ui.address import dashboard_address, is_quiet
 from attnkit.ui.lab import classroom
+from attnkit.ui.lab.classroom import key_of_guess
 from attnkit.ui.lab.guess_words import (
     NONE,
     correction,
@@ -35,6 +39,7 @@ from attnkit.ui.lab.lab import Lab
 from attnkit.ui.lab.share import reachable
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import headline
+from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound
@@ -45,6 +50,12 @@ SWITCH = "quiet_mode"
 
 CLASS_SECONDS = 2.0
 """Seconds between two updates of the guesses of a class."""
+
+AWAIT_SECONDS = 3.0
+"""Seconds between two looks at whether a class is further."""
+
+LONGEST_IN_CODE = 300
+"""Characters of a link up to which it has a QR code; no projector shows a longer one well."""
 
 
 def awaits_first_run() -> bool:
@@ -80,6 +91,31 @@ def awaits_guess(lab: Lab) -> bool:
     return waits and not classroom.leads()
 
 
+def follow_class(lab: Lab) -> None:
+    """Show the finished run of the teacher, once, on a page of the class that has not trained it.
+
+    The page must not have drawn the widgets of the settings yet.
+    """
+    found = _run_of_teacher(lab, classroom.standing(lab.experiment))
+    if found is not None:
+        st.session_state[_key_of_run(lab)] = True
+        lab.set(found.experiment)
+        lab.show_found(found)
+
+
+def _run_of_teacher(lab: Lab, now: Standing | None) -> Job | None:
+    """Return the finished run of the teacher, if the page is to show it now."""
+    if not lab.quiet or now is None or now.seed is None:
+        return None
+    job = lab.job
+    has_own = lab.job_of_settings is not None or (job is not None and not job.over)
+    if has_own or st.session_state.get(_key_of_run(lab)):
+        return None
+    experiment = lab.experiment.replace(first_seed=now.seed)
+    found = training_service().find(experiment, lab.watcher)
+    return found if found is not None and found.state == "finished" else None
+
+
 def guess_area(lab: Lab) -> None:
     """Ask for the guess; while the experiment trains, repeat it; at the end, say if it was right.
 
@@ -88,18 +124,27 @@ def guess_area(lab: Lab) -> None:
     """
     if not lab.quiet:
         return
-    job, leads = lab.job_of_settings, classroom.leads()
+    job, now = lab.job_of_settings, classroom.standing(lab.experiment)
     finished = _result(lab, job)
-    if job is not None:  # a later guess comes too late
-        classroom.settle(key_of_guess(lab.experiment))
+    if job is not None and now is not None:  # a later guess comes too late
+        classroom.note_training(job, now)
     with st.container(border=True, key="guess_area"):
-        if leads:
-            with st.container(key="class_area"):  # as high before, during and after the training
-                _of_class(lab, job, finished)
+        if classroom.leads():
+            with st.container(key="class_area"):
+                _of_class(lab, job, finished, now)
         else:
-            _own_guess(lab, job, finished)
-            if classroom.joined() is not None and finished:
+            _own_guess(lab, job, finished, now)
+            if finished and now is not None and now.is_asked:
                 _class_guesses(lab.experiment, finished)
+    if classroom.joined() is not None and not (finished and now is not None and now.is_closed):
+        fragment(_await_class, run_every=AWAIT_SECONDS)(lab, now)
+
+
+def _await_class(lab: Lab, before: Standing | None) -> None:
+    """Draw the page anew once the class is further: closed, trained, or within reach again."""
+    now = classroom.standing(lab.experiment)
+    if now != before or _run_of_teacher(lab, now) is not None:
+        st.rerun()
 
 
 def _result(lab: Lab, job: Job | None) -> Snapshot | None:
@@ -113,11 +158,13 @@ def _result(lab: Lab, job: Job | None) -> Snapshot | None:
     return kept if kept is not None and kept.experiment == lab.experiment else None
 
 
-def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
+def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standing | None) -> None:
     """Ask for the visitor's own guess, repeat it, or say whether it was right."""
+    if now is not None:
+        now = _agree(lab.experiment, now)
     guess = _guess_of(lab)
     if job is None:
-        _ask(lab)
+        _ask(lab, now)
     elif not guess:
         st.markdown(tr("You have not guessed what comes out of this run."))
     elif finished is not None:
@@ -126,57 +173,114 @@ def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
         st.markdown(plain(guess_in_words(guess, lab.experiment)))
 
 
-def _ask(lab: Lab) -> None:
+def _ask(lab: Lab, now: Standing | None) -> None:
     """Draw the choice of variants; it begins with the last guess about the same experiment."""
-    options, about = [*lab.experiment.sharing, NONE], key_of_guess(lab.experiment)
-    _guesses().setdefault(about, [])
+    experiment, about = lab.experiment, key_of_guess(lab.experiment)
+    guess = _guesses().setdefault(about, [])
     if why := classroom.reason_for_none():
-        st.warning(plain(why))
+        st.warning(why)
     st.pills(
-        " ".join([f"**{question(lab.experiment)}**", tr("Guess, then press Train.")]),
-        options,
+        " ".join([f"**{question(experiment)}**", tr("Guess, then press Train.")]),
+        _options(experiment),
         format_func=option_title,
         selection_mode="multi",
         wrap=True,
-        **bound(_guesses(), about, f"guess_{about}", partial(_take, about)),
+        **bound(_guesses(), about, f"guess_{about}", partial(_take, experiment)),
     )
     how = tr("Choose one or several; you can change them until you press Train.")
     if classroom.joined() is not None:
-        if classroom.is_closed(about):
-            how = tr("Your class has trained already, so your guess is for you alone.")
-        else:
-            counted = tr("Your class will see how many chose each answer, without names.")
-            how = f"{how} {counted}"
-    st.caption("  \n".join([plain(meaning_of_question(lab.experiment)), how]))
+        how = _whom_it_is_for(now, frozenset(guess), how)
+    st.caption("  \n".join([plain(meaning_of_question(experiment)), how]))
 
 
-def _take(about: str, chosen: list[str]) -> None:
+def _whom_it_is_for(now: Standing | None, guess: Guess, how: str) -> str:
+    """Return how a guess can be changed and whether it counts in the class.
+
+    Args:
+        now: How the visitor stands; None if the class cannot be reached.
+        guess: The guess on screen.
+        how: How a guess can be changed.
+    """
+    if now is not None and (now.is_closed or now.is_settled):
+        is_counted = bool(guess) and guess == now.guess
+        late = tr("This guess comes after the training, so it is for you alone.")
+        then = tr("The teacher's run appears here when it is finished.")
+        return " ".join([tr("Your guess is counted.") if is_counted else late, then])
+    if now is None:
+        counts = tr(_OUT_OF_REACH)
+    elif not now.is_asked:
+        counts = tr("Your class does not guess with these settings, so yours is for you alone.")
+    elif not now.has_place:
+        counts = tr("Your class has as many guesses as it expects, so yours is for you alone.")
+    else:
+        counts = tr("Your class will see how many chose each answer, without names.")
+    return f"{how} {counts}"
+
+
+_OUT_OF_REACH = mark("The class cannot be reached now, so no guess is counted.")
+
+
+def _take(experiment: Experiment, chosen: list[str]) -> None:
     """Keep a guess, and count it in the visitor's class; `NONE` stands alone."""
+    about = key_of_guess(experiment)
     if NONE in chosen and len(chosen) > 1:
         was_none = NONE in _guesses().get(about, [])
         chosen = [name for name in chosen if name != NONE] if was_none else [NONE]
         st.session_state[f"guess_{about}"] = chosen
     _guesses()[about] = chosen
-    classroom.count(about, chosen)
+    classroom.standing(experiment, chosen)
 
 
-def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None) -> None:
+def _agree(experiment: Experiment, now: Standing) -> Standing | None:
+    """Count a guess that could not be counted before, or show the one that this browser has made.
+
+    The browser may have guessed in another tab, or before the page was loaded anew.
+    """
+    about, guesses = key_of_guess(experiment), _guesses()
+    guess, counted = guesses.get(about, []), [o for o in _options(experiment) if o in now.guess]
+    if {*guess} == {*counted}:
+        return now
+    if now.takes_guesses and not counted:
+        return classroom.standing(experiment, guess)
+    if counted and (now.takes_guesses or not guess):
+        guesses[about] = counted
+    return now
+
+
+def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standing | None) -> None:
     """Draw the question, and the class's link until it has trained, then its guesses.
 
     A line below says how many have guessed, at the end how many were right.
     """
-    if job is not None or classroom.is_closed(key_of_guess(lab.experiment)):
-        st.markdown(f"**{question(lab.experiment)}**")
-        _class_guesses(lab.experiment, finished)
-        if finished is None and classroom.counted(key_of_guess(lab.experiment)):
-            st.markdown(_n_guessed(lab.experiment, is_training=job is not None))
+    asked = f"**{question(lab.experiment)}**"
+    if now is None:
+        st.markdown(f"{asked} {tr(_OUT_OF_REACH)}")
         return
-    room, (address, warning) = classroom.joined(), reachable(dashboard_address())
-    st.markdown(" ".join([f"**{question(lab.experiment)}**", tr("Open this link and guess:")]))
-    st.code(f"{address}?{CLASS}={room.code if room else ''}", language=None, wrap_lines=True)
-    if warning:
-        st.warning(warning, icon=":material/warning:")
-    fragment(_so_far, run_every=CLASS_SECONDS)(lab.experiment)
+    if job is not None or now.is_closed:
+        st.markdown(asked)
+        _class_guesses(lab.experiment, finished)
+        if finished is None and classroom.counted(lab.experiment):
+            st.markdown(_n_guessed(lab.experiment, is_training=job is not None, is_closed=True))
+        return
+    room, (address, _) = classroom.joined(), reachable(dashboard_address())
+    link = classroom.link_to(address, room.code if room else "")
+    st.markdown(" ".join([asked, tr("Open this link and guess:")]))
+    code, guesses = st.columns([2, 3], vertical_alignment="center")
+    if address and len(link) <= LONGEST_IN_CODE:
+        with code:
+            components.markup(qr_code(link), key="class_code")
+    with guesses:
+        fragment(_so_far, run_every=CLASS_SECONDS)(lab.experiment)
+    st.code(link, language=None, wrap_lines=True)
+
+
+@lru_cache(maxsize=16)
+def qr_code(link: str) -> str:
+    """Return the QR code of a link as SVG, black on white in every theme."""
+    code = segno.make_qr(link, error="l")  # as few modules as possible, so that they are large
+    svg = code.svg_inline(border=4, light="#fff", omitsize=True)
+    label = tr("QR code of the link")
+    return f'<div class="ak-code" role="img" aria-label="{label}">{svg}</div>'
 
 
 def _so_far(experiment: Experiment) -> None:
@@ -188,16 +292,17 @@ def _so_far(experiment: Experiment) -> None:
         _class_guesses(experiment, None)
 
 
-def _n_guessed(experiment: Experiment, *, is_training: bool = False) -> str:
+def _n_guessed(
+    experiment: Experiment, *, is_training: bool = False, is_closed: bool = False
+) -> str:
     """Return how many of the class have guessed, and what its teacher does next, in Markdown."""
-    about = key_of_guess(experiment)
-    n, is_closed = classroom.counted(about).total(), classroom.is_closed(about)
+    n = classroom.counted(experiment).total()
     if is_training:
         return tr_n("**{n}** has guessed.", "**{n}** have guessed.", n)
     if is_closed:
         return tr_n(
-            "**{n}** has guessed. Press Train to show the result again.",
-            "**{n}** have guessed. Press Train to show the result again.",
+            "**{n}** has guessed. Press Train to show the result.",
+            "**{n}** have guessed. Press Train to show the result.",
             n,
         )
     if not n:
@@ -211,14 +316,14 @@ def _n_guessed(experiment: Experiment, *, is_training: bool = False) -> str:
 
 def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
     """Draw how many of a class named each option; at the end also whether that was right."""
-    guesses = classroom.counted(key_of_guess(experiment))
+    guesses = classroom.counted(experiment)
     n, solved = guesses.total(), set[str]()
     if not n:
         st.markdown(tr("Nobody in your class has guessed."))
         return
     if finished is not None:
         solved = {variant.value for variant in solved_variants(finished)} or {NONE}
-    options = [*experiment.settings()["sharing"], NONE]
+    options = _options(experiment)
     for column, name in zip(st.columns(len(options)), options, strict=True):
         named = sum(times for guess, times in guesses.items() if name in guess)
         title = plain(option_title(name)) if name != NONE else tr(NONE)
@@ -261,9 +366,14 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
     return "" if found in (None, shown) else plain(found.in_words(experiment, seed))
 
 
-def key_of_guess(experiment: Experiment) -> str:
-    """Return the key of guesses about an experiment; it is the same for all first seeds."""
-    return experiment.replace(first_seed=0).hash
+def _options(experiment: Experiment) -> list[str]:
+    """Return what may be guessed about an experiment."""
+    return [*experiment.settings()["sharing"], NONE]
+
+
+def _key_of_run(lab: Lab) -> str:
+    """Return the key in the session's state that is true once the teacher's run was shown."""
+    return f"teacher_{key_of_guess(lab.experiment)}"
 
 
 def _guesses() -> dict[str, list[str]]:

@@ -44,7 +44,8 @@ def share_form(lab: Lab, fits: bool) -> None:
     with st.container(key="share_links"):
         if (room := classroom.joined()) is not None:
             st.markdown(tr("**Link that collects the class's guesses**"))
-            st.code(f"{address}?{CLASS}={room.code}", language=None, wrap_lines=True)
+            link = classroom.link_to(address, room.code)
+            st.code(link, language=None, wrap_lines=True)
         st.markdown(tr("**Link to this experiment**"))
         _to_copy(address, link_text(experiment), lab.quiet)
         notes = [tr("It opens with these settings.")]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import tr
+from attnkit.service.classes import LEAST_PUPILS, MOST_PUPILS, USUAL_PUPILS
 from attnkit.service.server import server_settings
 from attnkit.ui import components, words
-from attnkit.ui.address import CLASS, dashboard_address, with_language
+from attnkit.ui.address import dashboard_address, with_language
 from attnkit.ui.lab import classroom, tour
 from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
 from attnkit.ui.lab.presets import PRESETS, Preset
@@ -136,40 +139,62 @@ def show_class(name: str, address: str, shared: str) -> None:
     """
     room = classroom.begun(name)
     if room is None:
-        st.button(
-            tr("Get a short link that collects the class's guesses"),
-            type="primary",
-            icon=":material/groups:",
-            on_click=classroom.begin,
-            args=(name,),
-            key="begin_class",
-            help=tr(
-                "Begins a new class: a short link, and a page to project, which shows how many "
-                "have guessed what. Guesses are numbers without names, kept in memory."
-            ),
+        label = tr("Get a short link that collects the class's guesses")
+        help_text = tr(
+            "Begins a new class: a short link, and a page to project, which shows how many have "
+            "guessed what. Guesses are numbers without names."
         )
+        begin_button(name, label, ":material/groups:", help_text, key="begin_class", type="primary")
         return
     with st.container(key="class_link"):  # it is not printed
         st.markdown(tr("**Link that collects the class's guesses**"))
-        st.code(f"{shared}?{CLASS}={room.code}", language=None, wrap_lines=True)
-        with st.container(horizontal=True, vertical_alignment="center"):
-            page = with_language(f"{address}?{CLASS}={room.teacher_code}")
-            label, icon = tr("Open the page to project"), ":material/cast:"
-            st.link_button(label, page, icon=icon, type="primary")
-            st.button(
-                tr("Begin another class"),
-                icon=":material/group_add:",
-                type="tertiary",
-                on_click=classroom.begin,
-                args=(name,),
-                key="begin_another",
-                help=tr("With a link of its own. The present class stays open where it is open."),
-            )
+        st.code(classroom.link_to(shared, room.code), language=None, wrap_lines=True)
+        page = classroom.link_to(address, room.teacher_code)
+        label, icon = tr("Open the page to project"), ":material/cast:"
+        st.link_button(label, page, icon=icon, type="primary")
         st.caption(
             tr(
-                "It shows this link and how many have guessed. Press Train there when all have: "
-                "the guesses then stand beside the result."
+                "It shows this link with a QR code, and how many have guessed. Press Train there "
+                "when all have: the guesses then stand beside the result, and the phones show the "
+                "result, too."
             )
+        )
+        label = tr("Begin another class")
+        help_text = tr("With a link of its own. The present class stays open where it is open.")
+        begin_button(name, label, ":material/group_add:", help_text, key="begin_another")
+
+
+def begin_button(
+    name: str,
+    label: str,
+    icon: str,
+    help_text: str,
+    *,
+    key: str,
+    type: Literal["primary", "tertiary"] = "tertiary",
+) -> None:
+    """Draw the button that begins a class with a lesson, beside the number of its pupils."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.number_input(
+            tr("Pupils"),
+            LEAST_PUPILS,
+            MOST_PUPILS,
+            USUAL_PUPILS,
+            width=120,
+            key=classroom.SIZE,
+            help=tr(
+                "The class counts at most this many guesses from one network, such as that of your "
+                "school."
+            ),
+        )
+        st.button(
+            label,
+            type=type,
+            icon=icon,
+            on_click=classroom.begin,
+            args=(name,),
+            key=key,
+            help=help_text,
         )
 
 

@@ -15,13 +15,13 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark, tr
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
 from attnkit.training.pace import duration_in_words
 from attnkit.ui import components, words
-from attnkit.ui.lab import composer, own_attention, share, task_examples
+from attnkit.ui.lab import classroom, composer, own_attention, share, task_examples
 from attnkit.ui.lab.board import (
     draw_board,
     draw_planned_board,
@@ -31,7 +31,7 @@ from attnkit.ui.lab.board import (
 )
 from attnkit.ui.lab.controls import labels_of, setting_widgets
 from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
-from attnkit.ui.lab.guess import guess_area, quiet_switch
+from attnkit.ui.lab.guess import follow_class, guess_area, quiet_switch
 from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
 from attnkit.ui.lab.numbers import numbers
 from attnkit.ui.lab.own_data import ask_for_data, own_data_area, use_requested_data
@@ -67,6 +67,8 @@ FIRST_WORDS = {
 }
 """Terms that the board, its findings and the first settings use."""
 
+_TITLE = mark("Why do Q, K and V need different matrices?")
+
 REQUESTED_TASK = "requested_task"
 """Key in the session of the task whose card was pressed."""
 
@@ -78,6 +80,11 @@ def draw() -> None:
     and the row of buttons get their places first, and their contents once the settings are read.
     """
     require_route()
+    if classroom.names_no_lesson():  # the first task would be another one than the lesson's
+        with st.container(key="bar"):
+            st.title(tr(_TITLE), anchor=False)
+        st.warning(classroom.reason_for_none())
+        return
     lab = open_lab()
     components.load_board()
     requested_task = st.session_state.pop(REQUESTED_TASK, None)
@@ -86,6 +93,7 @@ def draw() -> None:
     elif requested_task in TASKS:
         change_task(lab, requested_task)
     use_requested_data(lab)
+    follow_class(lab)
     # The keys of containers are class names for the style sheets, for the tour and for tests.
     bar = st.container(horizontal=True, vertical_alignment="center", key="bar")
     bringing = st.container()
@@ -197,7 +205,7 @@ def show_messages(lab: Lab) -> None:
 
 def show_task(lab: Lab) -> None:
     """Draw the title, and the gallery of tasks unless a class link hides it."""
-    st.title(tr("Why do Q, K and V need different matrices?"), anchor=False, width="content")
+    st.title(tr(_TITLE), anchor=False, width="content")
     task = lab.experiment.task
     if "task" in lab.hidden:
         st.markdown(f"**{tr(task.title)}**  \n{tr(task.question)}")
