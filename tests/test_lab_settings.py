@@ -15,8 +15,7 @@ from visiting import disabled, drawn, plain_text, press, status, switch, widget,
 
 from attnkit.experiment.experiment import Experiment, from_params, full_size
 from attnkit.experiment.links import GROUPS
-from attnkit.service.job_queue import Outlook
-from attnkit.service.jobs import Job
+from attnkit.service.jobs import Job, Outlook
 from attnkit.ui import watched_job
 from attnkit.ui.lab import training_buttons
 from attnkit.ui.lab.lab import Lab

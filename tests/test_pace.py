@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from attnkit.experiment import Experiment
-from attnkit.service.job_queue import JobQueue
-from attnkit.service.jobs import Job
+from attnkit.service.jobs import Job, JobQueue
 from attnkit.service.server import ServerSettings
 from attnkit.training.pace import TORCH_WORK, measure_pace, training_work
 

@@ -302,7 +302,7 @@ def test_what_a_closed_tab_trains_goes_on_and_who_comes_back_joins_it(serve, ope
 
 def test_what_is_paused_makes_room_for_others(serve, monkeypatch):
     """Not before somebody waits for its memory."""
-    monkeypatch.setattr("attnkit.service.job_queue.PAUSED_SECONDS", 0.0)
+    monkeypatch.setattr("attnkit.service.jobs.PAUSED_SECONDS", 0.0)
     service = serve(**ONE_AT_A_TIME, training_megabytes=1.5 * peak_megabytes(unending(1)))
     paused = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, paused, lambda job: job.state == "paused" and job.settled)

@@ -25,11 +25,13 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr
-from attnkit.service.job_queue import JobQueue, Outlook, Refused
 from attnkit.service.jobs import (
     NOBODY,
     FinishedRuns,
     Job,
+    JobQueue,
+    Outlook,
+    Refused,
     Watcher,
     composed_job,
     ended_job,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from searching import briefly
 from waiting import small
 
-from attnkit.service.job_queue import OVERTAKE_SECONDS, JobQueue, Refused
-from attnkit.service.jobs import Job
+from attnkit.service.jobs import OVERTAKE_SECONDS, Job, JobQueue, Refused
 from attnkit.service.server import ServerSettings
 
 HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
