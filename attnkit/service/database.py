@@ -8,7 +8,9 @@ bits. Nothing is deleted.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -117,7 +119,6 @@ class Database:
         self.notes: list[str] = []
         self._moved = moved
         self._engine, self._file = open_engine(where)
-        self._owns_engine = self._engine is not where
         self._create: list[Callable[[Connection], None]] = []
         self._has_tables = False
 
@@ -153,13 +154,12 @@ class Database:
                 elif failure.args[0] == FOREIGN:
                     again, self._has_tables = True, False
                 if not (tries_left and again):
-                    raise failure from error
+                    raise failure from (None if failure is error else error)
         raise AssertionError
 
     def close(self) -> None:
         """Close the connections; a later use opens new ones."""
-        if self._owns_engine:
-            self._engine.dispose()
+        self._engine.dispose()
 
     def _transaction(self, work: Callable[[Connection], T], changes: bool) -> T:
         with self._engine.connect() as connection:
@@ -186,12 +186,19 @@ class Database:
         file = self._file
         if file is None:
             return False
-        with _MOVING:
-            if inode is None or self._inode() != inode:
-                return True
-            numbered = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
-            aside = next(path for path in numbered if not path.exists())
+        with _MOVING, contextlib.ExitStack() as locks:
             try:
+                if sys.platform != "win32":  # where only threads are kept out
+                    import fcntl
+
+                    folder = os.open(file.parent, os.O_RDONLY)
+                    locks.callback(os.close, folder)
+                    with contextlib.suppress(OSError):  # nor has every file system such locks
+                        fcntl.flock(folder, fcntl.LOCK_EX)
+                if inode is None or self._inode() != inode:
+                    return True
+                numbered = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
+                aside = next(path for path in numbered if not path.exists())
                 for suffix in ("-journal", "-wal", "-shm", ""):
                     with contextlib.suppress(FileNotFoundError):
                         part = file.with_name(file.name + suffix)
@@ -265,12 +272,10 @@ def _sqlite(url: URL) -> Engine:
         if file.is_file() and 0 < file.stat().st_size < _SMALLEST_FILE:
             raise Damaged(DAMAGED)
         options |= {"check_same_thread": False, "isolation_level": None, "timeout": 0}
-        connection = dialect.connect(*args, **options)
-        try:
+        with contextlib.ExitStack() as failed:
+            connection = failed.enter_context(contextlib.closing(dialect.connect(*args, **options)))
             _set_up(connection)
-        except BaseException:
-            connection.close()
-            raise
+            failed.pop_all()
         return connection
 
     @event.listens_for(engine, "begin")
@@ -282,7 +287,7 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _set_up(connection: sqlite3.Connection) -> None:
-    """Let a connection wait for others, sync what it writes, and shorten the file.
+    """Let a connection wait for others, sync what it writes, and shorten its file after deletions.
 
     Older versions wrote a write-ahead log, which processes on two machines cannot share. A rollback
     journal works on every file system that has locks.
@@ -301,16 +306,13 @@ def _unavailable(error: Exception) -> Unavailable:
     """Return why a transaction failed, without any part of the address: it may hold a password."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", None) or getattr(cause, "sqlstate", None)
-    if isinstance(code, int):
-        reason = _REASONS.get(code) or _REASONS.get(code & 0xFF, _GONE)
-    elif code:
-        reason = _REASONS.get(code) or _REASONS.get(code[:2], _GONE)
+    if code:
+        kind = code & 0xFF if isinstance(code, int) else code[:2]
+        reason = _REASONS.get(code) or _REASONS.get(kind, _GONE)
     elif isinstance(cause, (UnicodeError, sqlite3.OperationalError)):  # a text is not in UTF-8
         reason = DAMAGED
-    elif isinstance(cause, OSError):
-        reason = _CLOSED
-    elif isinstance(cause, NoFreeConnection):
-        reason = _BUSY
+    elif isinstance(cause, (OSError, NoFreeConnection)):
+        reason = _CLOSED if isinstance(cause, OSError) else _BUSY
     else:
         message = str(cause).lower()
         reason = next((_REFUSALS[part] for part in _REFUSALS if part in message), _GONE)

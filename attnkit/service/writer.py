@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 from attnkit.experiment import Experiment
@@ -28,15 +27,6 @@ UNREAD_SECONDS = 15.0
 T = TypeVar("T")
 
 
-@dataclass(eq=False)
-class _Waiting:
-    """A result that waits for the store, and the last reported reason why it was not taken."""
-
-    job_id: str
-    blobs: tuple[bytes, bytes]
-    reason: str = ""
-
-
 class ResultWriter:
     """Writes results to the store, and tries again until it has taken them.
 
@@ -49,10 +39,10 @@ class ResultWriter:
 
     def __init__(self, store: ResultStore | None, report: Callable[[str, str, bool], None]) -> None:
         self._store, self._report = store, report
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: dict[str, tuple[bytes, bytes]] = {}  # snapshot and parameters by job
+        self._reported: dict[str, str] = {}  # reason why a result still waits, by job
         self._changed = threading.Condition()
         self._closing = False
-        self._reason = ""  # why the store took nothing when it was last tried
         self._read_again_at = 0.0
         self._thread = threading.Thread(target=self._run, name="attnkit-store", daemon=True)
         if store is not None:
@@ -65,18 +55,15 @@ class ResultWriter:
 
     def write(self, job_id: str, snapshot: bytes, parameters: bytes) -> None:
         """Store a finished result as soon as the store takes it; return at once."""
-        given_up, new = [], _Waiting(job_id, (snapshot, parameters))
-        if self._reason:  # reported before the thread has the result, which it may store
-            self._tell(new, self._reason, True)
+        waiting, given_up = self._waiting, []
         with self._changed:
-            self._waiting.append(new)
-            sizes = [sum(map(len, result.blobs)) for result in self._waiting]
-            while len(sizes) > 1 and sum(sizes) > MAX_BYTES:
-                sizes.pop(0)
-                given_up.append(self._waiting.popleft())
+            waiting[job_id] = snapshot, parameters
+            while len(waiting) > 1 and sum(map(len, chain(*waiting.values()))) > MAX_BYTES:
+                given_up.append(next(iter(waiting)))
+                del waiting[given_up[-1]]
             self._changed.notify_all()
         for oldest in given_up:
-            self._tell(oldest, mark("too many results wait for the store"), False)
+            self._report(oldest, mark("too many results wait for the store"), False)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
         """Return the last snapshot of a stored experiment; None if there is none, or no store."""
@@ -109,22 +96,27 @@ class ResultWriter:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
                 if not self._waiting:
                     return
-                first, is_last = self._waiting[0], self._closing
-            reason, again = self._put(*first.blobs)
+                (first, blobs), is_last = next(iter(self._waiting.items())), self._closing
+            reason, again = self._put(*blobs)
             with self._changed:
-                self._reason = reason if again else ""
+                if self._waiting.pop(first, None) and again:  # unless it was given up meanwhile
+                    self._waiting[first] = blobs  # behind the others, which may be smaller
+                answered = [first]
                 if again:
-                    self._waiting.rotate(-1)  # others may be smaller than one that finds no room
-                elif first in self._waiting:  # it may have been given up meanwhile
-                    self._waiting.remove(first)
-                answered = list(self._waiting) if again else [first]
-            for each in answered:
-                self._tell(each, reason, again)
+                    waiting, before = dict.fromkeys(self._waiting, reason), self._reported
+                    answered = [job for job in waiting if before.get(job) != reason]
+                    self._reported = waiting
+            for job in answered:
+                self._report(job, reason, again)
             if again and is_last:
                 return
             if again:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._closing, RETRY_SECONDS)
+                    self._changed.wait_for(self._has_news, RETRY_SECONDS)
+
+    def _has_news(self) -> bool:
+        """Return whether to try at once: to end, or to report why a new result is not stored."""
+        return self._closing or bool(self._waiting.keys() - self._reported.keys())
 
     def _put(self, snapshot: bytes, parameters: bytes) -> tuple[str, bool]:
         """Return why the store did not take a result, and whether another try may help."""
@@ -137,8 +129,3 @@ class ResultWriter:
             return f"{type(error).__name__}: {error}"[:200], False
         self._read_again_at = 0.0
         return "", False
-
-    def _tell(self, result: _Waiting, reason: str, again: bool) -> None:
-        if not (again and reason == result.reason):  # nor is another try news
-            result.reason = reason
-            self._report(result.job_id, reason, again)

@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.language import mark
 from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
@@ -15,9 +16,6 @@ from attnkit.ui.server.singletons import Singleton
 
 CONNECTION = "attnkit"
 """Name of the connection in Streamlit's secrets; it overrides the server's settings."""
-
-_NAMED = f"[connections.{CONNECTION}] in the secrets"
-"""Beginning of messages about the connection."""
 
 
 def _open_store() -> ResultStore | Unavailable:
@@ -64,8 +62,11 @@ def _connection() -> Engine | None:
         return None
     try:
         engine: Engine = st.connection(CONNECTION, type="sql").engine
-    except ImportError as error:  # without +psycopg, SQLAlchemy takes another driver
-        raise Unavailable(f"{_NAMED}: {error}; PostgreSQL is postgresql+psycopg://…") from error
-    except (StreamlitAPIException, SQLAlchemyError, ValueError) as error:  # may hold a password
-        raise Unavailable(f"{_NAMED} is no address of a database") from error
+    except (ImportError, StreamlitAPIException, SQLAlchemyError, ValueError):
+        # Their texts may hold a password. Without +psycopg, SQLAlchemy takes another driver.
+        text = mark(
+            "[connections.attnkit] in the secrets is not the address of a database whose driver is "
+            "installed; that of PostgreSQL begins with postgresql+psycopg://"
+        )
+        raise Unavailable(text) from None
     return engine
