@@ -11,7 +11,6 @@ from attnkit.foundation.process import n_cores, prepare_for_serving
 from attnkit.service.foreign_logs import log_foreign_errors
 from attnkit.service.logs import log, versions
 from attnkit.service.server import server_settings
-from attnkit.service.store import ResultStore
 from attnkit.ui.server import guard
 from attnkit.ui.server.message_cache import decide_what_browsers_keep
 from attnkit.ui.server.presence import sweep
@@ -57,8 +56,6 @@ def start_and_freeze() -> None:
 
 def stop() -> None:
     """End the training process, store its finished results, and close the store."""
-    training_service().close()
-    store = result_store()
-    if isinstance(store, ResultStore):
-        store.close()
+    training_service.clear()
+    result_store.clear()
     log("server stopped")
