@@ -304,6 +304,8 @@ def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monke
     monkeypatch.setattr(guard, "in_front", threading.Event())
     for name in "prepare_for_serving training_service sweep log_foreign_errors st config".split():
         monkeypatch.setattr(startup, name, Mock())
+    monkeypatch.setattr(startup, "net_util", Mock())
+    monkeypatch.setattr(guard, "limit_sockets", Mock())
     server_settings.cache_clear()
     for said in (True, False):
         startup.start.clear()

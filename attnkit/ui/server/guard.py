@@ -13,13 +13,16 @@ headers.
 from __future__ import annotations
 
 import threading
+from asyncio import Transport
+from functools import cache
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import net_util
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.connection import REFUSED, Connection
@@ -28,6 +31,9 @@ from attnkit.ui.server.visitor_address import visitor_address
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
+
+MOST_SOCKETS = 500
+"""Sockets of one address that may be open, idle ones included; a browser opens up to seven."""
 
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
@@ -120,9 +126,27 @@ def guards() -> list[Middleware]:
     if not settings.hosted:
         return []
     in_front.set()
-    # A connection from elsewhere would make Streamlit ask the network for its own addresses.
-    net_util._internal_ip = net_util._external_ip = "127.0.0.1"
     return [Middleware(Guard, frame_ancestors=settings.frame_ancestors)]
+
+
+@cache
+def limit_sockets() -> None:
+    """Let uvicorn close sockets of an address that has many; idle ones reach no guard.
+
+    Each is an open file, of which a system may allow 1,024. Behind a proxy nothing is limited,
+    because all sockets are the proxy's.
+    """
+    if server_settings().address_header:
+        return
+    accept = AutoHTTPProtocol.connection_made
+
+    def connection_made(self: Any, transport: Transport) -> None:
+        accept(self, transport)
+        clients = [one.client[0] for one in self.connections if one.client]
+        if self.client and clients.count(self.client[0]) > MOST_SOCKETS:
+            transport.abort()
+
+    AutoHTTPProtocol.connection_made = connection_made  # type: ignore[assignment,method-assign]
 
 
 def is_open(path: str) -> bool:
