@@ -43,42 +43,33 @@ LARGE = "v=1&n_seeds=12&steps=5000&d_model=128&batch_size=512&n_train=200000&fir
 
 
 def whole_pages(draw):
-    """Yield messages that request whole pages."""
-    while True:
-        yield rerun(page_name=draw.choice(PAGES), query_string=f"x={TYPED}")
-
-
-def large_messages(draw):
-    """Yield messages beyond or below the limits of a message, large or with thousands of states."""
-    n, size = draw.choice(((1, 100_000), (1, 250_000), (1, 950_000), (150, 1000), (14_000, 0)))
-    states = [{"id": f"{ELEMENT}{number}", "string_value": "x" * size} for number in range(n)]
-    payload = rerun(widget_states={"widgets": states})
-    while True:
-        yield payload
-
-
-def forged_messages(draw):
-    """Yield messages with forged values, and with pages, places and clocks that are odd."""
-    while True:
-        names = dict.fromkeys((f"{ELEMENT}{TYPED}", f"{ELEMENT}capacity_x"), ("", (TYPED,)))
-        yield rerun(widget_states=forged_states(draw, names), **forged_run(draw))
-
-
-def expensive_links(draw):
-    """Yield messages with links that take long to read."""
+    """Yield messages that request whole pages; some have links that take long to read."""
     while True:
         sharing = ",".join(draw_variant(draw) for _ in range(12))
         fields = {"v": "1", "sharing": sharing, "equal": "parameters", **HEAVY}
-        yield rerun(query_string=urlencode(fields, safe=","))
+        query = draw.choice((f"x={TYPED}", urlencode(fields, safe=",")))
+        yield rerun(page_name=draw.choice(PAGES), query_string=query)
+
+
+def forged_messages(draw):
+    """Yield messages with forged values, at the limits of size, from odd pages and places."""
+    n, size = draw.choice(((1, 100_000), (1, 250_000), (1, 950_000), (150, 1000), (14_000, 0)))
+    large = [{"id": f"{ELEMENT}{number}", "string_value": "x" * size} for number in range(n)]
+    names = dict.fromkeys((f"{ELEMENT}{TYPED}", f"{ELEMENT}capacity_x"), ("", (TYPED,)))
+    while True:
+        yield rerun(widget_states={"widgets": large})
+        yield rerun(widget_states=forged_states(draw, names), **forged_run(draw))
 
 
 def no_messages(draw):
-    """Yield frames that are no message, and messages that no page sends."""
+    """Yield frames that are no message, that no page sends, or whose message never ends."""
     odd_fragment = rerun(fragment_id=f'{TYPED}\n{{"event": "owner signed in"}}')
     odd = [
         frame(Opcode.BINARY, one) for one in (b"\xff" * 4, message(clear_cache=True), odd_fragment)
     ]
     odd += [frame(Opcode.TEXT, b"\xff\xfe" + TYPED.encode()), frame(0x3, TYPED.encode())]
+    for length in (200_000, 10**6, 19 * 10**6):
+        odd += [frame(Opcode.BINARY, bytes(length - 1000), length=length)] * 3
     yield draw.choice([*odd, frame(Opcode.CLOSE, b"\x00"), bytes(64)])
 
 
@@ -90,12 +81,6 @@ def control_frames(draw):
     payload = b"" if opcode == Opcode.CONT else bytes(draw.choice((0, 125)))
     while True:
         yield frame(opcode, payload, last=opcode != Opcode.CONT) * 500
-
-
-def unfinished_messages(draw):
-    """Yield the beginning of a message that never ends, and nothing after it."""
-    length = draw.choice((200_000, 10**6, 19 * 10**6))
-    yield frame(Opcode.BINARY, bytes(length - 1000), length=length)
 
 
 def frame(opcode, payload=b"", *, last=True, length=None):
@@ -139,7 +124,7 @@ def flood(payloads, pause):
             reader = threading.Thread(target=drain, args=(connection,), daemon=True)
             if draw.random() < 0.7:  # else the connection's small queue fills
                 reader.start()
-            is_raw = payloads in (no_messages, control_frames, unfinished_messages)
+            is_raw = payloads in (no_messages, control_frames)
             for payload in payloads(draw):
                 (connection.socket.sendall if is_raw else connection.send)(payload)
                 time.sleep(pause)
@@ -183,12 +168,9 @@ def looks_inside(port, source, draw, end):
 
 MOVES = {  # by name, with the largest number of its connections
     "whole_pages": (30, flood(whole_pages, 0.05)),
-    "large_messages": (30, flood(large_messages, 0.1)),
-    "forged_messages": (6, flood(forged_messages, 0.1)),
-    "expensive_links": (8, flood(expensive_links, 0.3)),
-    "no_messages": (8, flood(no_messages, 0.03)),
+    "forged_messages": (20, flood(forged_messages, 0.1)),
+    "no_messages": (20, flood(no_messages, 0.03)),
     "control_frames": (4, flood(control_frames, 0.0)),
-    "unfinished_messages": (40, flood(unfinished_messages, 0.1)),
     "idle_sockets": (1, idle_sockets),
     "looks_inside": (4, looks_inside),
 }

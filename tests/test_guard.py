@@ -1,7 +1,6 @@
 """The guard of a hosted copy, without a server: connections, messages, requests, other sites."""
 
 import asyncio
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import AsyncMock, Mock
@@ -12,7 +11,6 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 
 from attnkit.foundation.settings import InvalidSettings
-from attnkit.service.foreign_logs import Repetitions
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui.server import connection, guard, metering, startup
 from attnkit.ui.server.guard import Guard, guards
@@ -52,7 +50,6 @@ class Guarded:
 
     async def app(self, scope, receive, send):
         """Take everything until the connection ends; answer a request with a cookie."""
-        assert "origin" not in Headers(scope=scope)
         if scope["type"] == "http":
             response = PlainTextResponse("page")
             response.headers["set-cookie"] = "a=b; Path=/"
@@ -87,9 +84,8 @@ class Guarded:
 
 @pytest.fixture(autouse=True)
 def _no_thread_draws(monkeypatch):
-    """No address is crowded, and closed connections are logged as in a new minute."""
+    """No address is crowded."""
     monkeypatch.setattr(connection, "is_crowded", lambda _: False)
-    monkeypatch.setattr(guard, "_CLOSED", Repetitions(guard._log_closed))
 
 
 @pytest.fixture
@@ -231,69 +227,34 @@ def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_o
     run(visit())
 
 
-async def at_once(guarded, scopes, receive=None, send=None):
-    """Let all come at once; return how many reach the application first, and in the end."""
-    reached, may_end = [], asyncio.Event()
+def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered(monkeypatch):
+    """Attackers with many addresses fill no memory. Nothing is sent to a visitor who is gone."""
+    monkeypatch.setattr(guard, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
+    guarded, send, reached = Guarded(), AsyncMock(), []
 
-    async def stay(scope, *_):
+    async def stay(scope, receive, send):
         reached.append(scope)
-        await may_end.wait()
+        await asyncio.sleep(0.05)
+
+    async def come_at_once():
+        scope = scope_of(VISITOR)
+        await asyncio.gather(*(guarded.guard(scope, AsyncMock(), send) for _ in range(5)))
 
     guarded.guard._app = stay
-    tasks = [asyncio.create_task(guarded.guard(one, receive, send)) for one in scopes]
-    await asyncio.sleep(0)
-    n_before = len(reached)
-    may_end.set()
-    await asyncio.gather(*tasks)
-    return n_before, len(reached)
-
-
-def test_an_address_has_so_many_connections_and_so_many_addresses_are_remembered(monkeypatch):
-    """Attackers with many addresses fill no memory; files wait for clients that do not read."""
-    monkeypatch.setattr(guard, "MOST_CONNECTIONS", 3)
-    monkeypatch.setattr(metering, "FILES_AT_ONCE", 3)
-
-    receive, send = AsyncMock(), AsyncMock()
-    assert run(at_once(Guarded(), [scope_of(VISITOR)] * 5, receive, send)) == (3, 3)
+    run(come_at_once())
+    assert len(reached) == 3
     assert [call.args[0]["code"] for call in send.call_args_list] == [guard.REFUSED] * 2
-    files = [scope_of(VISITOR, type="http", path="/file")] * 5
-    assert run(at_once(Guarded(), [*files, scope_of(OTHER, type="http", path="/other")])) == (4, 6)
-    # The messages of a visitor who is gone are dropped; answering them logs a traceback.
     guarded, gone = Guarded(), AsyncMock(side_effect=ConnectionResetError)
     receive = AsyncMock(side_effect=[CONNECT, sent(rerun())])
     run(guarded.guard(scope_of(VISITOR), receive, gone))
     assert guarded.got == []
-    guarded = Guarded()
-    monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
     monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
     server_settings.cache_clear()
     for number in range(20):
         proxied = [(b"x-forwarded-for", f"9.9.9.9, 10.0.0.{number}".encode())]
         assert guarded.visit(rerun(), headers=proxied) == ["accept", "send"]
     assert list(guarded.guard._addresses) == [f"10.0.0.{number}" for number in (17, 18, 19)]
-
-
-def test_pages_of_other_sites_open_no_connection(guarded, capsys):
-    """A proxy may write capitals and the default port. The log has few lines."""
-    others = "http://evil.example http://copy.example.evil.example null http://["
-    for host, origin, foreign in (
-        ("copy.example", "", False),
-        ("copy.example", "http://copy.example", False),
-        ("COPY.example:80", "http://copy.example", False),
-        ("Copy.Example", "https://copy.example:443", False),
-        ("[2001:DB8::1]:8443", "https://[2001:db8::1]:8443", False),
-        ("copy.example", "http://localhost:8501", False),
-        *(("copy.example", origin, True) for origin in others.split()),
-        ("copy.example", "https://copy.example:8443", True),
-        ("copy.example:80", "https://copy.example", True),
-        ("copy.example", "http://a:1@copy.example", True),
-    ):
-        given = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin else [])]
-        assert (guarded.visit(rerun(), headers=given, host=()) == [guard.REFUSED]) == foreign
-        assert guarded.get("/", given)[0] == 200
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert {line["event"] for line in lines} == {"foreign connection closed"}
-    assert [line["same_host"] for line in lines] == [False] * 3 + [True] * 2
 
 
 def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it():
@@ -343,6 +304,8 @@ def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monke
     monkeypatch.setattr(guard, "in_front", threading.Event())
     for name in "prepare_for_serving training_service sweep log_foreign_errors st config".split():
         monkeypatch.setattr(startup, name, Mock())
+    monkeypatch.setattr(startup, "net_util", Mock())
+    monkeypatch.setattr(guard, "limit_sockets", Mock())
     server_settings.cache_clear()
     for said in (True, False):
         startup.start.clear()

@@ -58,6 +58,33 @@ def test_live_data_alone_come_by_themselves_until_the_end(port):
         assert visitor.exceptions == []
 
 
+def test_a_late_message_brings_no_reference_to_what_the_browser_has_dropped(port):
+    """On a loaded server, the list of kept messages that comes with it may be older than they are.
+
+    The browser would show nothing any more until it connects anew.
+    """
+
+    def draw(page, listed=()):
+        tab.wait_until_idle()
+        kept, tab._cache = tab._cache, {**dict(listed), **tab._cache}
+        tab._page_hash, tab._page_name = "", page
+        tab._send_rerun("")
+        tab._cache = kept
+        tab._awaited.add("")
+        tab.wait_for("the page", lambda: not tab._awaited)
+
+    with Visitor(port) as tab:
+        early = tab._cache.copy()
+        for _ in range(4):
+            draw("guide")
+        assert early.keys() - tab._cache.keys()
+        draw("", early)
+        assert tab.has("board")
+        before = tab.bytes_received
+        draw("")
+        assert 0 < tab.bytes_received - before < 100_000  # what is kept does not come again
+
+
 @pytest.fixture
 def own_server(monkeypatch, tmp_path, interruptible):
     """Let servers store results in a folder of their own; yield what checks that one has ended."""

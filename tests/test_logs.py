@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from forging import TYPED
@@ -16,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnkit.experiment import Experiment
-from attnkit.service import logs
+from attnkit.service import foreign_logs, logs
 from attnkit.service.database import REASONS
-from attnkit.service.foreign_logs import MINUTE, MOST_LINES, Repetitions, log_foreign_errors
+from attnkit.service.foreign_logs import MINUTE, MOST_LINES, log_foreign_errors, log_place
 from attnkit.service.logs import EVENTS, log, versions
 from attnkit.service.server import server_settings
 from attnkit.variants import Variant
@@ -103,6 +104,7 @@ def _ours(monkeypatch):
     """Log all errors in our way."""
     for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
         monkeypatch.setattr(module, hook, getattr(module, hook))  # puts it back afterwards
+    monkeypatch.setattr(foreign_logs, "_lines", {})
     factory = logging.getLogRecordFactory()
     with warnings.catch_warnings():
         log_foreign_errors()
@@ -153,15 +155,17 @@ def test_an_error_of_another_package_is_one_line_with_its_type_and_place(logged)
     assert places[6:] == [("warning", "py.warnings", None)]
 
 
-def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed):
+def test_a_place_has_a_few_lines_a_minute_and_the_others_are_counted(seed, monkeypatch, logged):
     """Every error is logged, or counted in the first line of a later minute."""
-    draw, now, lines = random.Random(seed), [0.0], []
-    repetitions = Repetitions(lambda *line: lines.append(line), lambda: now[0])
+    draw, now = random.Random(seed), [0.0]
+    monkeypatch.setattr(foreign_logs, "_lines", {})
+    monkeypatch.setattr(foreign_logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     for _ in range(3000):
         now[0] += draw.choice((0.0, 0.001, 0.1, 3.0))
-        repetitions.add(draw.randrange(3))
+        log_place(None, __name__, draw.randrange(3), "warning")
     now[0] += MINUTE
-    for place in range(3):
-        repetitions.add(place)
-    assert sum(1 + more for _, more in lines) == 3003
+    for line in range(3):
+        log_place(None, __name__, line, "warning")
+    lines = logged()
+    assert sum(1 + line.get("more", 0) for line in lines) == 3003
     assert len(lines) <= 3 * MOST_LINES * (now[0] / MINUTE + 1)

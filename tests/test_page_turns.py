@@ -1,7 +1,6 @@
 """Turns at drawing pages: one page of an address at a time, and only what is still wanted."""
 
 import ast
-import random
 import threading
 from unittest.mock import Mock
 
@@ -10,37 +9,6 @@ from proxy import ROOT
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server import turns
-from attnkit.ui.server.turns import AddressTurn
-
-
-def test_an_address_has_one_turn_and_a_newer_thread_replaces_one_that_waits(seed):
-    """Whatever the order, of each session the newest thread draws, and the others draw nothing."""
-    turn = turns._turns["2.2.2.2"] = AddressTurn()
-    draw, drawn, at_work = random.Random(seed), [], []
-
-    def work(session, number):
-        if turn.begin(session):
-            at_work.append(number)
-            assert at_work == [number]
-            drawn.append((session, number))
-            at_work.clear()
-            turn.end()
-
-    assert turn.begin("first")
-    asked, threads = [(draw.choice("abcde"), number) for number in range(12)], []
-    for one in asked:
-        replaced = turn._waiting.get(one[0])
-        threads.append(threading.Thread(target=work, args=one))
-        threads[-1].start()
-        while turn._waiting.get(one[0]) is replaced:
-            threading.Event().wait(0.001)
-    names = {name for name, _ in asked}
-    assert turns.is_crowded("2.2.2.2") == (len(names) >= turns.MOST_WAITING)
-    turn.end()
-    for thread in threads:
-        thread.join(30)
-    assert drawn == [*{name: (name, number) for name, number in asked}.values()]
-    assert turn.n_waiting == 0
 
 
 @pytest.fixture
@@ -57,7 +25,34 @@ def page(monkeypatch):
 def is_taken():
     """Return whether the turn of the address is taken."""
     turn = turns._turns.get("1.1.1.1")
-    return turn is not None and turn._is_taken
+    return turn is not None and turn.lock.locked()
+
+
+def test_an_address_draws_one_page_at_a_time_and_few_threads_wait(page, monkeypatch):
+    """Whoever waits draws in the end; other addresses do not wait."""
+    drawn, at_work = [], []
+
+    def draw(number):
+        with turns.turn():
+            at_work.append(number)
+            assert at_work == [number]
+            drawn.append(number)
+            at_work.clear()
+
+    threads = [threading.Thread(target=draw, args=(n,)) for n in range(turns.MOST_WAITING)]
+    with turns.turn():
+        for thread in threads:
+            assert not turns.is_crowded("1.1.1.1")
+            n_waiting = turns._turns["1.1.1.1"].n_waiting
+            thread.start()
+            while turns._turns["1.1.1.1"].n_waiting == n_waiting:
+                threading.Event().wait(0.001)
+        assert turns.is_crowded("1.1.1.1")
+        assert not turns.is_crowded("2.2.2.2")
+        assert drawn == []
+    for thread in threads:
+        thread.join(30)
+    assert sorted(drawn) == [*range(turns.MOST_WAITING)]
 
 
 def test_a_page_has_one_turn_with_its_fragments_and_leaves_it_while_it_waits(page, monkeypatch):

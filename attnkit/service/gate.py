@@ -29,10 +29,8 @@ class Gate:
             right = hmac.compare_digest(secret.encode("utf-8", "replace"), self._secret)
             n_wrong = self._guessers.pop(address, (0, 0.0))[0] + 1
             if not right:
-                self._guessers[address] = (
-                    n_wrong,
-                    begins + min(LONGEST_WAIT, 2.0 ** min(n_wrong, 10)),
-                )
+                wait = min(LONGEST_WAIT, 2.0 ** min(n_wrong, 10))
+                self._guessers[address] = n_wrong, begins + wait
             if len(self._guessers) > MOST_ADDRESSES:
                 del self._guessers[next(iter(self._guessers))]
         time.sleep(begins - now)
@@ -44,5 +42,5 @@ class Gate:
             return self._shut_seconds(address, time.monotonic())
 
     def _shut_seconds(self, address: str, now: float) -> float:
-        until = self._guessers.get(address, (0, 0.0))[1]
-        return max(0.0, until - now, self._free_at - LONGEST_DELAY - now)
+        until = max(self._free_at - LONGEST_DELAY, self._guessers.get(address, (0, 0.0))[1])
+        return max(0.0, until - now)

@@ -28,7 +28,6 @@ EVENTS = {
     "server started": logging.INFO,
     "server stopped": logging.INFO,
     "not guarded": logging.WARNING,
-    "foreign connection closed": logging.WARNING,
     "experiment submitted": logging.INFO,
     "experiment refused": logging.INFO,
     "experiment started": logging.INFO,

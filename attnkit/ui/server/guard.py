@@ -13,16 +13,17 @@ headers.
 from __future__ import annotations
 
 import threading
-from urllib.parse import unquote, urlsplit
+from asyncio import Transport
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import config
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from attnkit.service.foreign_logs import Repetitions
-from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.ui.server.connection import REFUSED, Connection
 from attnkit.ui.server.metering import Address, Meter, read_little_at_once
@@ -31,16 +32,14 @@ from attnkit.ui.server.visitor_address import visitor_address
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
 
+MOST_SOCKETS = 500
+"""Sockets of one address that may be open, idle ones included; a browser opens up to seven."""
+
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
 OPEN_ROUTES = ("health", "host-config", "stream")
 """Routes of Streamlit's server below `_stcore` that our pages need; there are no others here."""
-
-Place = tuple[str, int]
-"""A host and its port."""
-
-_LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
 
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; "
@@ -67,29 +66,19 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request or connection, as ASGI prescribes."""
-        if scope["type"] not in ("websocket", "http"):
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        name = visitor_address(headers.getlist, (scope.get("client") or (None,))[0])
-        address = self._addresses.pop(name, None) or Address(name, self._meter)
-        self._addresses[name] = address  # at the end, so that the first is idle longest
-        if len(self._addresses) > MOST_ADDRESSES:
-            idle = (n for n, a in self._addresses.items() if not (a.n_connections or a.n_requests))
-            del self._addresses[next(idle, name)]
-        # Streamlit compares origins as texts, and asks the network for its own address if in doubt.
-        others = [header for header in scope["headers"] if header[0] != b"origin"]
-        guard = self._connect if scope["type"] == "websocket" else self._answer
-        await guard({**scope, "headers": others}, receive, send, headers, address)
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, headers: Headers, address: Address
-    ) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        app = self._app if is_open(scope["path"]) else PlainTextResponse("Not Found", 404)
         is_owner_page = "owner" in unquote(scope["path"]).lower()  # in whatever spelling
         policy = _POLICY.format("'none'" if is_owner_page else self._frame_ancestors)
-        secure = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto"))
+        forwarded = Headers(scope=scope).get("x-forwarded-proto")
+        secure = "https" in (scope.get("scheme"), forwarded)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -97,21 +86,19 @@ class Guard:
             await send(message)
             self._meter.seconds()  # no visitor is charged for files, which a class opens at once
 
-        address.n_requests += 1
-        try:
-            async with address.answering:
-                await app(scope, receive, send_with_headers)
-        finally:
-            address.n_requests -= 1
+        app = self._app if is_open(scope["path"]) else PlainTextResponse("Not Found", 404)
+        await app(scope, receive, send_with_headers)
 
-    async def _connect(
-        self, scope: Scope, receive: Receive, send: Send, headers: Headers, address: Address
-    ) -> None:
-        """Handle a WebSocket; close it at once if it is foreign or its address has too many."""
-        if foreign := is_foreign(headers):
-            page, here = page_and_host(headers)
-            _CLOSED.add(bool(page[0]) and page[0] == here[0])
-        if foreign or address.n_connections >= MOST_CONNECTIONS or not is_open(scope["path"]):
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a WebSocket; close it at once if its address has too many."""
+        peer = (scope.get("client") or (None,))[0]
+        name = visitor_address(Headers(scope=scope).getlist, peer)
+        address = self._addresses.pop(name, None) or Address(name, self._meter)
+        self._addresses[name] = address  # at the end, so that the first is idle longest
+        if len(self._addresses) > MOST_ADDRESSES:
+            idle = (other for other, a in self._addresses.items() if not a.n_connections)
+            del self._addresses[next(idle, name)]
+        if address.n_connections >= MOST_CONNECTIONS:
             await receive()
             await send({"type": "websocket.close", "code": REFUSED})
             return
@@ -142,53 +129,30 @@ def guards() -> list[Middleware]:
     return [Middleware(Guard, frame_ancestors=settings.frame_ancestors)]
 
 
+@cache
+def limit_sockets() -> None:
+    """Let uvicorn close sockets of an address that has many; idle ones reach no guard.
+
+    Each is an open file, of which a system may allow 1,024. Behind a proxy nothing is limited,
+    because all sockets are the proxy's.
+    """
+    if server_settings().address_header:
+        return
+    accept = AutoHTTPProtocol.connection_made
+
+    def connection_made(self: Any, transport: Transport) -> None:
+        accept(self, transport)
+        clients = [one.client[0] for one in self.connections if one.client]
+        if self.client and clients.count(self.client[0]) > MOST_SOCKETS:
+            transport.abort()
+
+    AutoHTTPProtocol.connection_made = connection_made  # type: ignore[assignment,method-assign]
+
+
 def is_open(path: str) -> bool:
     """Return whether a path is one that our pages need; all files and names of pages are."""
     _, core, route = path.rpartition("_stcore")
     return not core or route.removeprefix("/") in OPEN_ROUTES
-
-
-def is_foreign(headers: Headers) -> bool:
-    """Return whether a request was made by a page of another site."""
-    if "origin" not in headers or not config.get_option("server.enableCORS"):
-        return False
-    page, here = page_and_host(headers)
-    options = ("browser.serverAddress", "server.corsAllowedOrigins")
-    server, allowed = (config.get_option(option) for option in options)
-    names = {str(server).lower(), *_LOOPBACK, *(_host_and_port(url)[0] for url in allowed)}
-    return not page[0] or (page != here and page[0] not in names)
-
-
-def page_and_host(headers: Headers) -> tuple[Place, Place]:
-    """Return host and port of the page that makes a request, and those to which the request goes.
-
-    Names of hosts have no case, and a proxy may write the default port that a browser leaves out.
-    """
-    origin = headers.get("origin", "")
-    port = {"http": 80, "https": 443}.get(origin.partition(":")[0], 0)
-    return _host_and_port(origin, port), _host_and_port(f"//{headers.get('host', '')}", port)
-
-
-def _host_and_port(address: str, port: int = 0) -> Place:
-    """Return host and port of an address with a default port; no host if there is none."""
-    try:
-        parts = urlsplit(address)
-        if "@" in parts.netloc:  # no browser writes a user's name there
-            return "", 0
-        return parts.hostname or "", parts.port or port
-    except ValueError:
-        return "", 0
-
-
-def _log_closed(same_host: bool, more: int) -> None:
-    """Log a closed connection of a foreign page without its name, which visitors may choose."""
-    log("foreign connection closed", same_host=same_host, **({"more": more} if more else {}))
-
-
-_CLOSED = Repetitions(_log_closed)
-"""Closed connections of foreign pages, of which a few are logged in a minute.
-
-`same_host` says that only the port differs, which a proxy may have left out of `Host`."""
 
 
 def add_headers(message: Message, policy: str, *, secure: bool) -> None:

@@ -10,18 +10,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Receive
 
 MOST_BYTES = 2**18
 """Size of one message in bytes, at most; those of our pages have some kilobytes."""
-
-FILES_AT_ONCE = 64
-"""Requests of one address that are answered at the same time; further ones wait.
-
-A client that does not read its answers would otherwise hold an open file for each."""
 
 REST = 2.0
 """Seconds for which an address rests, for each second that its frames and messages have cost."""
@@ -58,37 +52,34 @@ class Meter:
         return self._charged - before
 
 
-@dataclass
 class Address:
-    """State that all connections and requests of one address share.
+    """State that all connections of one address share.
 
-    Attributes:
+    Args:
         name: The address.
         meter: Measures the work for all addresses.
+
+    Attributes:
         n_connections: Number of open connections.
-        n_requests: Number of requests that are answered or wait for that.
-        answering: Turns of requests.
     """
 
-    name: str
-    meter: Meter
-    n_connections: int = 0
-    n_requests: int = 0
-    answering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FILES_AT_ONCE))
-    _rests_until: float = 0.0
+    def __init__(self, name: str, meter: Meter) -> None:
+        self.name, self._meter = name, meter
+        self.n_connections = 0
+        self._rests_until = 0.0
 
     @property
     def rest(self) -> float:
         """Seconds until more is read from this address; 0 or less if it does not rest."""
-        return self._rests_until - self.meter.clock()
+        return self._rests_until - self._meter.clock()
 
     def charge(self) -> None:
         """Let the address rest for all work since any address was last charged.
 
         An address is charged at once after its work, so nearly all of it is its own.
         """
-        seconds = REST * self.meter.seconds()
-        self._rests_until = max(self.meter.clock(), self._rests_until) + seconds
+        seconds = REST * self._meter.seconds()
+        self._rests_until = max(self._meter.clock(), self._rests_until) + seconds
 
 
 def read_little_at_once(receive: Receive, address: Address) -> None:

@@ -28,8 +28,7 @@ class Singleton(Generic[T]):
         self, make: Callable[[], T], release: Callable[[T], object] = lambda _: None
     ) -> None:
         self._make, self._release = make, release
-        self._lock = threading.Lock()
-        self._objects: list[T] = []
+        self._lock, self._objects = threading.Lock(), list[T]()
 
     def __call__(self) -> T:
         """Return the object, and make it if there is none yet."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 
 import streamlit as st
-from streamlit import config
+from streamlit import config, net_util
 
 from attnkit.foundation.process import n_cores, prepare_for_serving
 from attnkit.service.foreign_logs import log_foreign_errors
 from attnkit.service.logs import log, versions
 from attnkit.service.server import server_settings
-from attnkit.service.store import ResultStore
 from attnkit.ui.server import guard
 from attnkit.ui.server.message_cache import decide_what_browsers_keep
 from attnkit.ui.server.presence import sweep
@@ -32,6 +31,9 @@ def start() -> None:
         st.set_option("client.showErrorDetails", "none")
         config.set_option("logger.enableRich", False)  # it would print whole tracebacks
         config.set_option("server.maxUploadSize", 1)  # megabyte; a hosted copy takes no uploads
+        # A page of another site would make Streamlit ask the network for its own addresses.
+        net_util._internal_ip = net_util._external_ip = "127.0.0.1"
+        guard.limit_sockets()
     log("server started", versions=versions(), settings=settings.shown(), cores=n_cores())
     if settings.hosted and not guard.in_front.is_set():
         log("not guarded")
@@ -57,8 +59,6 @@ def start_and_freeze() -> None:
 
 def stop() -> None:
     """End the training process, store its finished results, and close the store."""
-    training_service().close()
-    store = result_store()
-    if isinstance(store, ResultStore):
-        store.close()
+    training_service.clear()
+    result_store.clear()
     log("server stopped")

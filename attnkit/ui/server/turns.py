@@ -1,7 +1,8 @@
 """Turns of visitors at drawing pages on a hosted copy.
 
 An address draws one page or fragment at a time, so whoever asks for many waits for their own, and
-hardly anybody else does. A thread that waits for the training process leaves its turn meanwhile.
+hardly anybody else does. Of the threads of one session only the newest draws. A thread that waits
+for the training process leaves its turn meanwhile.
 """
 
 from __future__ import annotations
@@ -32,47 +33,15 @@ P = ParamSpec("P")
 
 
 class AddressTurn:
-    """Turn of one address, for which the newest thread of each of its sessions waits."""
+    """Turn of one address.
+
+    Attributes:
+        lock: Held by the thread that has the turn.
+        n_waiting: Number of threads that wait for it.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._is_taken = False
-        self._waiting: dict[str, object] = {}  # a ticket by session, the oldest session first
-
-    def begin(self, session: str, check: Callable[[], None] = lambda: None) -> bool:
-        """Wait for the turn; return False if the session has a newer thread meanwhile.
-
-        Args:
-            session: Id of the session. Its newer thread takes the place of its older one.
-            check: Raises an exception if the thread itself has been replaced already.
-        """
-        ticket = object()
-        with self._changed:
-            check()
-            self._waiting[session] = ticket
-            self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: (
-                    self._waiting.get(session) is not ticket
-                    or (not self._is_taken and next(iter(self._waiting)) == session)
-                )
-            )
-            if self._waiting.get(session) is not ticket:
-                return False
-            del self._waiting[session]
-            self._is_taken = True
-            return True
-
-    def end(self) -> None:
-        """End the turn of the present thread."""
-        with self._changed:
-            self._is_taken = False
-            self._changed.notify_all()
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of threads that wait."""
-        return len(self._waiting)
+        self.lock, self.n_waiting = threading.Lock(), 0
 
 
 _turns: WeakValueDictionary[str, AddressTurn] = WeakValueDictionary()
@@ -84,11 +53,7 @@ _at_once = threading.Semaphore(DRAWN_AT_ONCE)
 
 
 class _Thread(threading.local):
-    """State of the present thread.
-
-    Attributes:
-        turn: The turn that it has, and whose address it is; None if it has none.
-    """
+    """State of the present thread: the turn that it has, and whose address it is."""
 
     turn: tuple[AddressTurn, str] | None = None
 
@@ -154,18 +119,25 @@ def _begin(address: str, context: ScriptRunContext) -> None:
     """Wait for a turn; stop the script if nobody waits any more for what it draws."""
     with _lock:
         turn = _turns.setdefault(address, AddressTurn())
-    if not turn.begin(context.session_id, context.yield_check):
-        st.stop()  # another thread draws what the visitor has asked for since
+        turn.n_waiting += 1
+    turn.lock.acquire()
     _at_once.acquire()
+    with _lock:
+        turn.n_waiting -= 1
     _thread.turn = turn, address
-    if runtime.exists() and not runtime.get_instance().is_active_session(context.session_id):
+    try:
+        context.yield_check()  # stops a script whose visitor has asked anew
+        if runtime.exists() and not runtime.get_instance().is_active_session(context.session_id):
+            st.stop()  # the tab was closed meanwhile
+    except BaseException:
         _end()
-        st.stop()  # the tab was closed meanwhile
+        raise
 
 
 def _end() -> None:
     """End the turn if there is one, as after an interrupted wait there is none."""
     if _thread.turn is not None:
-        _at_once.release()
-        _thread.turn[0].end()
+        turn, _ = _thread.turn
         _thread.turn = None
+        _at_once.release()
+        turn.lock.release()
