@@ -37,7 +37,7 @@ MOST_QUESTIONS = 5
 not of the first, which is that of the lesson."""
 
 FULL_CLASSES = 3
-"""Guesses about one question in all, as a multiple of the pupils that it expects.
+"""Guesses about one question in all, as a multiple of the pupils that the class expects.
 
 Pupils behind one router have one address, so each address has a place for every expected pupil, and
 forged cookies fill no more than these. One address that fills its places takes none from the pupils
@@ -107,13 +107,11 @@ class Classroom:
         lesson: Name of its lesson.
         code: Code with which pupils join it; it begins with the first character of the lesson.
         teacher_code: Code of the teacher's page; it begins like the other one.
-        expected: Number of pupils that the teacher expects.
     """
 
     lesson: str
     code: str
     teacher_code: str
-    expected: int = USUAL_PUPILS
 
 
 @dataclass(frozen=True)
@@ -314,7 +312,7 @@ def _begin(values: dict[str, Any], question: str, connection: sa.Connection) -> 
     codes = {"code": code, "teacher_code": initial + _random(_TEACHER_CODE)}
     connection.execute(sa.insert(_CLASSES).values(**values, **codes, used_at=_now()))
     _ask(code, question, connection)
-    return Classroom(values["lesson"], **codes, expected=values["expected"])
+    return Classroom(values["lesson"], **codes)
 
 
 def _random(n_characters: int) -> str:
@@ -336,7 +334,7 @@ def _row(condition: sa.ColumnElement[bool], connection: sa.Connection) -> sa.Row
 
 
 def _classroom(row: sa.Row[Any]) -> Classroom:
-    return Classroom(row.lesson, row.code, row.teacher_code, row.expected)
+    return Classroom(row.lesson, row.code, row.teacher_code)
 
 
 def _use(code: str, connection: sa.Connection) -> bool:

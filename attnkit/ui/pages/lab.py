@@ -80,13 +80,13 @@ def draw() -> None:
     and the row of buttons get their places first, and their contents once the settings are read.
     """
     require_route()
+    components.load_board()
     if classroom.names_no_lesson():  # the first task would be another one than the lesson's
-        with st.container(key="bar"):
+        with st.container(horizontal=True, key="bar"):
             st.title(tr(_TITLE), anchor=False)
         st.warning(classroom.reason_for_none())
         return
     lab = open_lab()
-    components.load_board()
     requested_task = st.session_state.pop(REQUESTED_TASK, None)
     if requested_task == components.OWN_DATA:
         ask_for_data()
