@@ -179,7 +179,7 @@ WORDS = {
         mark(
             "The entry of the opposite direction: when the question is whom Ada reports to, it is "
             "the person who reports to Ada. A model that does not tell the two directions apart "
-            "attends to both."
+            "attends to both about equally."
         ),
         mark("mirrored entry; mirrored one; mirrored; entry that points back"),
     ),
