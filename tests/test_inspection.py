@@ -38,7 +38,7 @@ NEAR = 1e-5  # of the largest magnitude of an array, which counts as 0.1 at leas
 FILMED = {
     "attention": ("token", "scores", "logits"),
     "symmetry": ("eigenvalues", "shares", "stages", "gap", "weight_symmetry"),
-    "similarity": ("alike", "angles"),
+    "similarity": ("alike",),
 }
 
 

@@ -191,6 +191,11 @@ def test_a_broken_module_is_told_before_training():
                  attention=partial(attention, 32, 2, bias=False)),  # expects positions first
          "other examples of the batch, .* batch_first=True"),
         (changed(phase=phase), "phase holds complex numbers"),
+        (changed(lambda own, x: added(own, x) * own.kept, kept=partial(torch.randn, 1)),
+         "draws numbers that are no parameters"),
+        (changed(lambda own, x: added(own, x).double()), "float64 numbers, allowed those of x"),
+        (changed(lambda own, x: (added(own, x), None, own.scores(x, x).softmax(-2))),
+         "sum to one over the queries"),
         (changed(lambda own, x: added(own, x) * next(own.calls), calls=itertools.count),
          "other numbers for the same input"),
         (changed(later=lambda: (token for token in [])), "cannot pickle 'generator' object"),
@@ -223,7 +228,8 @@ def test_what_a_module_really_computes_is_counted(seed):
         return Plain.forward(own, x)
 
     summing = changed(summed, sum=lambda: nn.Buffer(torch.zeros(1)))
-    for module in (Plain, Fused, Lazy, AtFirstCall, summing, idle):
+    dropping = changed(lambda own, x: Plain.forward(own, own.drop(x)), drop=nn.Dropout)
+    for module in (Plain, Fused, Lazy, AtFirstCall, summing, dropping, idle):
         variant = ak.variant(module)
         experiment = ak.Experiment(sharing=["QKV", variant], first_seed=seed % 1000, **SMALL)
         costs[module] = experiment.costs(variant)
@@ -232,7 +238,11 @@ def test_what_a_module_really_computes_is_counted(seed):
         assert (found[-1] < found[0]).all(), module.__name__
         assert len({*found[0]}) == 2, module.__name__  # every seed has its own numbers
         layers = experiment.wiring(variant).module
-        assert ("does not use idle.weight" in layers.missing, layers.drawn) == (module is idle, [])
+        assert ("as in evaluation" in layers.missing) == (module is dropping)
+        assert ("no gradient for idle.weight" in layers.missing, layers.drawn) == (
+            module is idle,
+            [],
+        )
     assert len({cost.multiply_adds for cost in costs.values()}) == 1
     assert costs[Plain].parameters == costs[Lazy].parameters < costs[idle].parameters
     longer = {**SMALL, "task": "mqar", "positions": "rope", "longer_test": 2}
@@ -374,7 +384,8 @@ def test_whatever_draws_in_a_constructor_draws_by_the_seed():
         def __init__(self, d_model, d_head):
             super().__init__(d_model, d_head)
             self.gain = nn.Parameter(torch.tensor(np.random.rand(d_model)).float())  # noqa: NPY002
-            self.share, self.empty = random.random(), nn.Parameter(torch.zeros(0))
+            self.share = nn.Buffer(torch.tensor(random.random()))
+            self.empty = nn.Parameter(torch.zeros(0))
 
         def forward(self, x):
             return x + self.share * self.gain * self.W_O(self.W_V(x))

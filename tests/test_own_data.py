@@ -262,6 +262,7 @@ KINDS = pd.DataFrame({"key": np.float32([i / 10 for i in range(20)]), "value": r
 PRICES = "\n".join(["Ware;Preis;Menge", *(f"Ware {i};{i},5{i};{i % 3}" for i in range(9))])
 EMPTY = "\n".join([*(f"key {i},value {i % 5}" for i in range(30)), "a,", ",b"])
 INDEXED = KINDS.set_index(["key", "value"]).rename_axis([None, None]).assign(note="a")
+DAYS = KINDS.assign(key=pd.date_range("2024-01-01", periods=20))
 NULLS = {f"key {i}": None if i == 3 else i for i in range(20)}
 READ = [  # a file, how it is read, and what the data or a message have in them
     (PRICES, Choices(), "choose two of the columns Ware, Preis, Menge"),
@@ -293,6 +294,12 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (f"key,value\n\n{EMPTY[:-6]}\na,b,c", Choices(), "line 33: 3 cells, allowed 2"),
     (EMPTY, Choices(separator="ab"), "separator: got 'ab', allowed '\\t', ';'"),
     (f'{EMPTY[:-6]}\na,"Yes" he said 1', Choices(), "a\tYes he said 1"),
+    (f"# of 2026\nPrices\n\n{PRICES}", Choices(columns=("Ware", "Preis")), "Ware 0\t0,50\nWare 1"),
+    ("\n".join(f"'a, {i}','{i % 3}'" for i in range(20)), Choices(), "a, 0\t0\na, 1\t1"),
+    ("\n".join(f"a {i}|{i},5" for i in range(20)), Choices(), "a 0\t0,5\na 1\t1,5"),
+    ("\n".join(["Ort|Ruf", *(f"a{i:c}|0{i}/1" for i in range(65, 85))]), Choices(), "aA\t065/1"),
+    (KINDS.astype(str).to_json(), Choices(), "0.1\t1\n0.2\t2"),
+    (DAYS, Choices(), "2024-01-02\t1\n2024-01-03\t2"),
     ("\t\nkey|value\n--|--\n" + EMPTY[:-6].replace(",", "|"), Choices(), "key 0\tvalue 0"),
 ]
 

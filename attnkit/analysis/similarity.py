@@ -7,7 +7,7 @@ says depends on the changes of W that it is sensitive to:
 |---|---|---|---|---|
 | `cosine`, `mean_cosine` | no | no | **yes** | yes |
 | `linear_cka`, `weights_cka` | no | no | no | **yes** |
-| `overlap`, `principal_angles` | no | no | no | no |
+| `overlap` | no | no | no | no |
 
 A head computes the same function if its queries and keys are rotated alike, or its values and W_O.
 So the cosine of W_Q and W_K is a property of the head, but the cosine of W_V and either of them
@@ -90,7 +90,14 @@ def column_space(w: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
 
 
 def subspace_cosines(a: Float[Array, "*n m d"], b: Float[Array, "*n m e"]) -> Float[Array, "*n k"]:
-    """Return the cosines of the `principal_angles`, largest first; NaN beyond the smaller rank."""
+    """Return the cosines of the principal angles, largest first; NaN beyond the smaller rank.
+
+    The first is that of the smallest angle between a direction of each column space; every further
+    one is the smallest among directions orthogonal to the earlier ones.
+
+    Source:
+        Björck & Golub 1973, "Numerical methods for computing angles between linear subspaces".
+    """
     return cosines_between(column_space(a), column_space(b))
 
 
@@ -100,23 +107,6 @@ def cosines_between(a: Float[Array, "*n m d"], b: Float[Array, "*n m e"]) -> Flo
     ranks = np.minimum((a != 0).any(-2).sum(-1), (b != 0).any(-2).sum(-1))
     beyond = np.arange(cosines.shape[-1]) >= ranks[..., None]
     return np.where(beyond, np.nan, np.minimum(cosines, 1.0))
-
-
-def principal_angles(a: Float[Array, "*n m d"], b: Float[Array, "*n m e"]) -> Float[Array, "*n k"]:
-    """Return the principal angles between the column spaces of A and B, smallest first.
-
-    The first is the smallest angle between a direction of each; every further one is the smallest
-    among directions orthogonal to the earlier ones.
-
-    Returns:
-        Radians, 0 … π/2: min(d, e) angles, NaN beyond the smaller rank. Angles below 1e-7 are
-        rounding errors.
-
-    Source:
-        Björck & Golub 1973, "Numerical methods for computing angles between linear subspaces".
-    """
-    angles: Array = np.arccos(subspace_cosines(a, b))
-    return angles
 
 
 def overlap(a: Float[Array, "*n m d"], b: Float[Array, "*n m e"]) -> Float[Array, " *n"]:

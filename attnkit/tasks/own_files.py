@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,8 +57,8 @@ DECODED = (".csv", ".tsv", TEXT)
 SEPARATORS = {
     "\t": mark("tab"),
     ";": mark("semicolon"),
-    ",": mark("comma"),
     "|": mark("vertical bar"),
+    ",": mark("comma"),
 }
 """Characters between cells, with names; of two that fit as well the first one counts."""
 
@@ -95,6 +96,9 @@ _TEXT_TASK = "text"
 
 _NO_TEXT = mark("it is no text in an encoding that is known here: save it in UTF-8")
 
+_MOST_TITLES = 5
+"""Largest number of rows above a table that are taken as its title."""
+
 _LOOKED_AT = 100
 """Number of lines, the first ones, that decide which character separates cells."""
 
@@ -107,12 +111,13 @@ ROLES = {2: (mark("key"), mark("value")), 3: (mark("who"), mark("relation"), mar
 """What the columns of a table of pairs and of a table of relations are."""
 
 HEADING_WORDS = frozenset(
-    "answer antwort begriff boss capital category chef city clave country definition english "
-    "espanol español francais français from german deutsch spanish french englisch inglés "
-    "hauptstadt head id index key label land language manager name nombre país object palabra "
-    "person predicate question frage pregunta relation respuesta schlüssel ciudad source spanisch "
-    "stadt subject synonym tail target term to traducción translation übersetzung value valor "
-    "wert who whom word wort".split()
+    "alumno answer antwort begriff boss capital capitale category chef city clave country date "
+    "datum day definition english espanol español fecha francais français from german deutsch "
+    "spanish french englisch grade inglés hauptstadt head id index key label land language manager "
+    "mot name nombre note nota país pays object palabra person predicate price preis prix precio "
+    "question frage pregunta relation respuesta schlüssel schüler ciudad source spanisch stadt "
+    "student subject synonym tag tail target term to traducción traduction translation "
+    "übersetzung value valor wert who whom word wort".split()
 )
 """Words that name columns, in English, German and Spanish."""
 
@@ -299,8 +304,13 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
         raise BadDocument(tr("it has no rows"))
     if is_named:
         return OpenTable(_under(rows, [*rows.columns]), None, "", guesses)
+    heading, title = choices.heading, ""
+    if heading is not False and (n_titles := _n_titles(rows)):
+        above = _several([str(cell) for cell in rows.iloc[:n_titles, 0]])
+        title = tr("What stands above the table ({names}) is left out.", names=above)
+        rows = rows.iloc[n_titles:]
+        rows = rows.loc[:, (rows != "").any(axis=0)]
     first = [str(cell) for cell in rows.iloc[0]]
-    heading = choices.heading
     if heading is None:
         rest = rows.iloc[1:].map(str).to_numpy().tolist()
         heading = (
@@ -313,6 +323,8 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
                 if heading
                 else tr("The first row ({names}) is data and names no columns.", names=quoted)
             )
+        if title:
+            guesses["heading"] = f"{title} {guesses.get('heading', '')}".strip()
     numbered = [tr("column {number}", number=i + 1) for i in range(len(first))]
     names = [name or numbered[i] for i, name in enumerate(first)] if heading else numbered
     return OpenTable(_under(rows.iloc[int(heading) :], names), heading, separator, guesses)
@@ -346,16 +358,26 @@ def _text(cell: Any) -> Any:
         return cell.strip()
     if isinstance(cell, list | dict | bytes):
         return cell
-    return "" if (text := str(cell)) in _MISSING else text
+    text = str(cell)
+    if isinstance(cell, date):
+        text = text.removesuffix(" 00:00:00")
+    return "" if text in _MISSING else text
+
+
+def _n_titles(rows: pd.DataFrame) -> int:
+    """Return the number of rows above a table, of which only the first cell is filled."""
+    is_title = (rows.iloc[:, 0] != "") & (rows.iloc[:, 1:] == "").all(axis=1)
+    n_titles = int(is_title.cumprod().sum()) if rows.shape[1] > 1 else 0
+    return n_titles if n_titles <= _MOST_TITLES else 0
 
 
 def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table seems to name the columns.
 
-    It does if all of its cells are words that name columns; if a cell is no number and all others
-    of its column are; if it is written in small letters, and nearly all others of a column begin
-    with a capital; or if none of its three names stands in another row, while every other relation
-    stands in several.
+    It does if all of its cells are words that name columns; if a cell has no digit and all others
+    of its column have one; if it is written in small letters, and nearly all others of a column
+    begin with a capital; or if none of its three names stands in another row, while every other
+    relation stands in several.
     """
     if not all(first):
         return not first[0]  # an index has no name
@@ -366,7 +388,7 @@ def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     columns = [[row[i] for row in rest] for i in range(len(first))]
     for name, column in zip(first, columns, strict=True):
         filled = [cell for cell in column if cell]
-        if filled and not _is_number(name) and all(map(_is_number, filled)):
+        if filled and not _has_digit(name) and all(map(_has_digit, filled)):
             return True
     if all(map(str.islower, first)):
         capitals = [sum(cell[:1].isupper() for cell in column) for column in columns]
@@ -378,6 +400,10 @@ def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     people = {*columns[0], *columns[2]}
     is_apart = first[1] not in n_rows and people.isdisjoint((first[0], first[2]))
     return is_apart and min(n_rows.values()) > 1
+
+
+def _has_digit(cell: str) -> bool:
+    return any(map(str.isdigit, cell))
 
 
 def _is_number(cell: str) -> bool:
@@ -663,7 +689,13 @@ def separator_in(text: str) -> tuple[str, float]:
 
 def _without_quoted(text: str) -> str:
     """Return the beginning of a text without what stands in quotation marks."""
-    return "".join(text[: 2 * _LOOKED_AT * _LOOKED_AT].split('"')[::2])
+    return "".join(text[: 2 * _LOOKED_AT * _LOOKED_AT].split(_quotation_mark(text))[::2])
+
+
+def _quotation_mark(text: str) -> str:
+    """Return what stands around cells: a single quotation mark if all lines begin and end so."""
+    lines = [*filter(None, map(str.strip, text.splitlines()[:_LOOKED_AT]))]
+    return "'" if lines and all(line[0] == line[-1] == "'" for line in lines) else '"'
 
 
 def ending_for(text: str) -> str:
@@ -687,12 +719,16 @@ def _check_size(n_rows: int, n_columns: int) -> None:
 
 
 def _separated(text: str, separator: str) -> pd.DataFrame:
-    """Return the cells of lines; a row that is shorter than the first one has empty cells."""
+    """Return the cells of lines; a row that is shorter than others has empty cells.
+
+    Lines of one cell may stand above a table.
+    """
     import pandas as pd
 
     # The last line is no row of its own if a quotation mark is open.
-    lines = csv.reader(itertools.chain(io.StringIO(text, newline=""), "\n\0"), delimiter=separator)
-    rows, n_read = dict[int, list[str]](), 0
+    ended = itertools.chain(io.StringIO(text, newline=""), "\n\0")
+    lines = csv.reader(ended, delimiter=separator, quotechar=_quotation_mark(text))
+    rows, n_columns, n_read = dict[int, list[str]](), 0, 0
     try:
         for row in lines:
             if row == ["\0"]:
@@ -705,16 +741,18 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
             # Markdown has a line of dashes below the heading.
             if not "".join("".join(row).split()).strip(":-" if separator == "|" else None):
                 continue
-            n_columns = len(next(iter(rows.values()), row))
+            if n_columns < 2:
+                n_columns = len(row)
             if "".join(row[n_columns:]).strip():
                 reason = tr("{n} cells, allowed {most}", n=len(row), most=n_columns)
                 raise _wrong_line(lines.line_num, reason)
-            rows[lines.line_num - 1] = [*row[:n_columns], *[""] * (n_columns - len(row))]
+            rows[lines.line_num - 1] = row[:n_columns]
             _check_size(len(rows), n_columns)
     except csv.Error:
         reason = tr("a quotation mark is never closed, or a cell is too long")
         raise _wrong_line(n_read + 1, reason) from None
-    return pd.DataFrame([*rows.values()], [*rows], dtype=object)
+    filled = [[*row, *[""] * (n_columns - len(row))] for row in rows.values()]
+    return pd.DataFrame(filled, [*rows], dtype=object)
 
 
 def _wrong_line(number: int, reason: str) -> BadDocument:
@@ -729,6 +767,11 @@ def _json_values(text: str) -> list[Any]:
         if "\n" not in text.strip():
             raise
         whole = [_json_line(*line) for line in enumerate(text.split("\n"), 1) if line[1].strip()]
+    if isinstance(whole, Mapping) and _are_columns(columns := [*whole.values()]):
+        whole = [
+            dict(zip(whole, row, strict=True))
+            for row in zip(*map(dict.values, columns), strict=True)
+        ]
     if isinstance(whole, Mapping):
         is_row = not all(isinstance(value, str | int | float | None) for value in whole.values())
         whole = [whole] if is_row or len(whole) < 4 else [[*item] for item in whole.items()]
@@ -738,6 +781,12 @@ def _json_values(text: str) -> list[Any]:
         wrong = tr("it holds {names}, allowed an object or a list in every row", names=names)
         raise BadDocument(wrong)
     return list(whole)
+
+
+def _are_columns(values: Sequence[Any]) -> bool:
+    """Return whether these are columns, each an object row → cell, as pandas writes them."""
+    are_objects = len(values) > 1 and all(isinstance(one, dict) for one in values)
+    return are_objects and all(one.keys() == values[0].keys() for one in values)
 
 
 def _json_line(number: int, line: str) -> Any:

@@ -15,6 +15,7 @@ import math
 import random
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -97,9 +98,10 @@ class ModuleFacts:
         fixed: Names of the parameters that training never changes.
         drawn: Names of the buffers that the constructor draws anew for every seed, and which
             therefore travel with the parameters; training never changes them.
-        unused: Names of the parameters on which what it returns does not depend in any layer.
+        unused: Names of the parameters for which what it returns has no gradient in any layer.
         returned: For every layer, whether it returns scores, and whether it returns a pattern.
         masked: Whether the scores that it returns have a mask in them, so that they are not used.
+        is_other_in_training: Whether it computes other numbers in training than in evaluation.
         batched: Whether all seeds are computed as one batch; otherwise one after the other.
         multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
         kv_cache: Numbers that a decoder keeps per token, over all layers; None if unknown.
@@ -113,6 +115,7 @@ class ModuleFacts:
     unused: list[str] = field(default_factory=list)
     returned: list[tuple[bool, bool]] = field(default_factory=list)
     masked: bool = False
+    is_other_in_training: bool = False
     batched: bool = True
     multiply_adds: int = 0
     kv_cache: int | None = None
@@ -143,17 +146,25 @@ class ModuleFacts:
 
     @property
     def missing(self) -> str:
-        """Sentences on what its layers do not use or return, and what is therefore empty."""
+        """Sentences on what of its layers has no effect, and on what is empty without maps."""
         name, sentences = self.name, []
         has_scores = self.masked or all(scores for scores, _ in self.returned)
         has_pattern = all(pattern for _, pattern in self.returned)
         if self.unused:
             unused = tr(
-                "{name} does not use {parameters}, which count as parameters all the same.",
+                "What {name} returns has no gradient for {parameters}: training changes nothing "
+                "there, but all of it counts as parameters.",
                 name=name,
                 parameters=listed(self.unused),
             )
             sentences.append(unused)
+        if self.is_other_in_training:
+            as_evaluated = tr(
+                "{name} always computes as in evaluation: dropout does nothing, and running "
+                "statistics do not change.",
+                name=name,
+            )
+            sentences.append(as_evaluated)
         if self.masked:
             masked = tr(
                 "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
@@ -249,7 +260,7 @@ class ModuleLayers(ModuleFacts):
     def _make_modules(self) -> None:
         layers = range(self.sizes.n_layers)
         self._lazy = {layer for layer in layers if self._makes_parameters_later(layer)}
-        self.modules = [self._make(layer, seed=0) for layer in layers]
+        self.modules = [self.make_one(layer, seed=0) for layer in layers]
         self.drawn = self._find_drawn()
         known = dict[str, tuple[int, ...]]()
         for layer, module in enumerate(self.modules):
@@ -275,7 +286,7 @@ class ModuleLayers(ModuleFacts):
 
     def initial(self, seed: int, layer: int) -> dict[str, Tensor]:
         """Return the numbers that the constructor of a layer draws for the seed of a run."""
-        module = self._make(layer, seed=seed * self.sizes.n_layers + layer + 1)
+        module = self.make_one(layer, seed=seed * self.sizes.n_layers + layer + 1)
         return {name: value.detach().float() for name, value in self._numbers(module).items()}
 
     def run(
@@ -393,7 +404,7 @@ class ModuleLayers(ModuleFacts):
         return copies[key]
 
     def _makes_parameters_later(self, layer: int) -> bool:
-        module = self._make(layer, seed=0)
+        module = self.make_one(layer, seed=0)
         before = [name for name, _ in module.named_parameters()]
         is_lazy = any(hasattr(p, "materialize") for p in (*module.parameters(), *module.buffers()))
         with suppress(*RAISED), drawing():  # the trial says what is wrong
@@ -423,7 +434,7 @@ class ModuleLayers(ModuleFacts):
             buffers = dict(module.named_buffers())
             shapes = {(name, one.shape) for name, one in buffers.items()}
             for seed in (1, 2) if buffers else ():
-                others = dict(self._make(layer, seed=seed).named_buffers())
+                others = dict(self.make_one(layer, seed=seed).named_buffers())
                 for name, _ in sorted(shapes ^ {(key, one.shape) for key, one in others.items()}):
                     wrong = mark("its buffer {name} has another shape for every seed", name=name)
                     raise self.error(wrong)
@@ -441,7 +452,8 @@ class ModuleLayers(ModuleFacts):
                         )
         return sorted(drawn)
 
-    def _make(self, layer: int, *, seed: int) -> nn.Module:
+    def make_one(self, layer: int, *, seed: int) -> nn.Module:
+        """Return a module of a layer as its constructor makes it for a seed."""
         sizes = self.sizes
         n_encoders = sizes.n_layers // 3
         offered = {
@@ -532,11 +544,15 @@ def _try(layers: ModuleLayers, layer: int) -> None:
         _check_causality(layers, layer, inputs[0], parts[0])
     if any(p.requires_grad for p in module.parameters()):
         _check_gradients(layers, layer, parts[0])
+    _check_seeds(layers, layer, parts[0])
     has_scores, has_pattern = parts[1] is not None, parts[2] is not None
     if has_scores and not has_pattern and _is_pattern(parts[1]):  # others return (x, pattern)
         has_scores, has_pattern = False, True
     layers.returned.append((has_scores, has_pattern))
     layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
+    with suppress(*RAISED), drawing(), torch.no_grad():  # how it trains elsewhere is its own matter
+        in_training = parts_of(copy.deepcopy(module).train()(*arguments))[0]
+        layers.is_other_in_training |= not in_training.equal(parts[0])
     layers.batched = layers.batched and _can_be_batched(layers, layer)
 
 
@@ -614,6 +630,24 @@ def _check_examples(
         raise layers.error(wrong, "forward")
 
 
+def _check_seeds(layers: ModuleLayers, layer: int, output: Tensor) -> None:
+    """Raise the error of a module that draws numbers which no seed of a run would draw anew."""
+    import torch
+    from torch.func import functional_call
+
+    module, other = layers.modules[layer], layers.make_one(layer, seed=1)
+    numbers = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    copies = {name: value.detach().clone() for name, value in numbers.items()}
+    with drawing(), torch.no_grad():
+        of_other = parts_of(functional_call(other, copies, layers.arguments(layer)))[0]
+    if (of_other - output).abs().max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+        wrong = mark(
+            "its constructor draws numbers that are no parameters and no buffers, so that every "
+            "seed would have the same: use nn.Parameter or register_buffer"
+        )
+        raise layers.error(wrong, "__init__")
+
+
 def _difference(
     layers: ModuleLayers, layer: int, arguments: Sequence[Tensor], output: Tensor
 ) -> Tensor:
@@ -638,7 +672,7 @@ def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tens
             got=_shape(x),
             shape=str(tuple(inputs[0].shape)),
         )
-    elif not x.is_floating_point():
+    elif x.dtype != inputs[0].dtype:
         kind = str(x.dtype).removeprefix("torch.")
         wrong = mark("its forward returns {kind} numbers, allowed those of x", kind=kind)
     elif not x.isfinite().all():
@@ -672,6 +706,11 @@ def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tens
                 )
         elif part.isnan().any():
             wrong = mark("nan in its {part} for x of ordinary size, allowed numbers", part=name)
+        elif name == "pattern" and _is_pattern(part.mT) and not _is_pattern(part):
+            wrong = mark(
+                "the shares of its pattern sum to one over the queries i, allowed a pattern (b, h, "
+                "i, j) whose shares sum to one over the keys j, or None"
+            )
     if wrong:
         raise layers.error(wrong, "forward")
 
@@ -707,7 +746,9 @@ def _can_be_batched(layers: ModuleLayers, layer: int) -> bool:
     for batched in (False, True):
         leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), warnings.catch_warnings():
+                # A part that vmap computes seed by seed says so, which is for its developers.
+                warnings.filterwarnings("error", "There is a performance drop")
                 out = layers.run(layer, leaves, x, y, mask, batched=batched).x
                 if leaves and out.requires_grad:
                     of = list(leaves.values())

@@ -36,7 +36,6 @@ from attnkit.analysis.similarity import (
     mean_cosine,
     mean_square,
     overlap,
-    principal_angles,
     projected_bands,
     random_band,
     weights_cka,
@@ -64,7 +63,7 @@ MOST_BYTES = 2**20
 LEVELS = 127
 """Levels on each side of 0 to which the vectors are rounded: they are drawn only."""
 
-_FRAMED = ("alike", "random", "angles", "vectors", "scale")
+_FRAMED = ("alike", "random", "vectors", "scale")
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -81,8 +80,6 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     |---|---|---|
     | `p.alike` | f c 5 | the `MEASURES` |
     | `p.random` | f c 5 z | the same for random matrices; activations are of the same inputs |
-    | `p.angles` | f c k | principal angles in degrees |
-    | `p.random_angles` | c k z | principal angles of random matrices |
     | `p.vectors` | f 3 n d | queries, keys, values of the header's `tokens`, over `p.scale` |
     | `p.scale` | f | factors for the vectors |
     | `p.centre`, `p.plane` | d, d 2 | plane of the largest variance in the last frame |
@@ -263,12 +260,6 @@ class _Layer:
                 limits[:, c, 3:] = known[key]
         return limits
 
-    def angles(self, head: int) -> Float64[Array, "f c k"]:
-        """Return the principal angles of a head in degrees."""
-        of_pairs = [np.arccos(self.cosines(a, b, head)).T for a, b in PAIRS]
-        angles: Array = np.degrees(_padded(of_pairs)).transpose(2, 0, 1)
-        return angles
-
 
 def _measured(film: Film, variant: Variant, inspected: InspectedExample) -> Arrays:
     """Return the measures of one head at all frames, and those of all heads at the last frame."""
@@ -279,38 +270,19 @@ def _measured(film: Film, variant: Variant, inspected: InspectedExample) -> Arra
     for replay, _ in batched_replays(film, variant, film.experiment, N_EXAMPLES):
         stages = replay.forward(tokens).stages
         layer = _Layer(replay, stages, request.layer)
-        parts.append(
-            {
-                "alike": layer.measures(head),
-                "random": layer.random_measures(),
-                "angles": layer.angles(head),
-            }
-        )
+        parts.append({"alike": layer.measures(head), "random": layer.random_measures()})
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if head != request.head:
-        found["alike"][:] = found["angles"][:] = np.nan
+        found["alike"][:] = np.nan
     last = [_Layer(replay, stages, i, slice(-1, None)) for i in range(len(stages))]
     table = np.full((len(last), film.experiment.n_heads, len(PAIRS), len(MEASURES)), np.nan)
     for i, h in np.ndindex(len(last), wiring.sizes.n_heads):
         table[i, h] = last[i].measures(h)[0]
-    widths = [[width_of(wiring, role) for role in pair] for pair in PAIRS]
-    d_model = film.experiment.size.d_model
-    bands = [random_band(principal_angles, d_model, *pair).stacked for pair in widths]
     return {
         **found,
-        "random_angles": np.degrees(_padded(bands)),
         "table": table,
         "table_random": np.stack([one.random_measures()[0] for one in last]),
     }
-
-
-def _padded(arrays: list[Float64[Array, " _k *n"]]) -> Float64[Array, "c k *n"]:
-    """Stack arrays, padded with NaN to the length of the longest."""
-    shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
-    stacked = np.full(shape, np.nan)
-    for index, array in enumerate(arrays):
-        stacked[index, : len(array)] = array
-    return stacked
 
 
 def _mapped(film: Film, variant: Variant, inspected: InspectedExample, tokens: list[int]) -> Arrays:

@@ -3,10 +3,7 @@
 
 import { titled } from "./heads.js";
 import { clamp, el, number, panelGrid, panelTitle, set, share, show, svg } from "./ink.js";
-import {
-  alikeAt, markLegend, notesOf, PAIR_INK, pairName, RANDOM, randomAt, range, readsAll,
-} from "./pairs.js";
-import { chartFrame, placeMark, SHAPES } from "./chart.js";
+import { alikeAt, notesOf, PAIR_INK, pairName, RANDOM, randomAt, range, readsAll } from "./pairs.js";
 import { lineChart, lineLegend } from "./charts.js";
 import { tableFigure, variantHeading } from "./tables.js";
 import { filmPage } from "./film.js";
@@ -145,70 +142,6 @@ const activations = overTraining({
   measures: [{ name: "cka_activations", label: "CKA" }, { name: "cos_activations", label: "mean cosine" }],
 });
 
-/** Principal angles of each pair as dots, with what random matrices give behind. */
-function anglesChart(film, parent, p, width) {
-  const [n_pairs, n] = film.shape(`${p}.angles`), margin = { left: 40, right: 10, top: 22, bottom: 34 };
-  const chart = chartFrame(parent, { width, height: 190, margin, curves: [{ color: RANDOM }], label: "degrees", className: "ak-chart" });
-  const places = Array.from({ length: n }, (_, k) => k + 0.5), every = Math.ceil((n * 24) / (chart.right - chart.left));
-  chart.scaleTo(n, 0, 90);
-  chart.drawAxis([0, 30, 60, 90].map((angle) => [angle, angle]), places.flatMap((place, k) => (k % every ? [] : [[place, k + 1]])), "which angle, smallest first");
-  const random = film.get(`${p}.random_angles`), c = [0, 1, 2].find((each) => Number.isFinite(random[each * n * 3])) ?? 0;
-  const [low, high] = [1, 2].map((z) => places.map((_, k) => random[(c * n + k) * 3 + z]));
-  chart.draw(0, places, [], low, high);
-  const dots = Array.from({ length: n_pairs * n }, (_, at) => {
-    const { shape, color } = PAIR_INK[film.header.pairs[Math.floor(at / n)]];
-    return svg("path", { d: SHAPES[shape], fill: color, class: "ak-angle", transform: "scale(0.75)" }, svg("g", {}, chart.node));
-  });
-  chart.onStep((place, event) => {
-    const k = clamp(Math.floor(place), 0, n - 1);
-    const values = film.header.pairs.map((pair, of) => `${pairName(pair)}: ${number(film.value(`${p}.angles`, [of, k]), 1)}°`);
-    film.tip.show([`angle ${k + 1} of ${n}`, ...values, `random: ${number(low[k], 0)}° to ${number(high[k], 0)}°`].join("\n"), event);
-  }, film.tip.hide);
-  return {
-    update() {
-      const angles = film.get(`${p}.angles`);
-      dots.forEach((dot, at) => placeMark(dot.parentNode, chart.x(places[at % n]), chart.y(angles[at]), Number.isFinite(angles[at])));
-    },
-  };
-}
-
-const angles = {
-  name: "angles",
-  title: titled("Which directions do both read?"),
-  hint: "Each matrix reads some directions of the input. The principal angles between two such sets: 0° is a direction that both read, 90° one that the other does not see. The overlap above is their mean cos². Grey: random matrices.",
-  height: 240,
-  shown: (film) => film.variants.some((_, p) => !readsAll(film, p)),
-  build(film, body) {
-    const legend = el("div", "ak-film-legend", body);
-    film.header.pairs.forEach((pair) => markLegend(legend, PAIR_INK[pair].shape, PAIR_INK[pair].color, pairName(pair)));
-    const grid = panelGrid(film, body, film.variants.length, NARROWEST, 2);
-    return film.variants.flatMap((variant, p) => {
-      panelTitle(grid.boxes[p], variant);
-      const note = !notesOf(film, p).has_head ? variant.lacking : readsAll(film, p) ? "Its heads are as wide as the model: each reads everything." : "";
-      if (note) el("div", "ak-panel-note", grid.boxes[p], note);
-      return note ? [] : [anglesChart(film, grid.boxes[p], p, grid.inner)];
-    });
-  },
-  update: (_, charts) => charts.forEach((chart) => chart.update()),
-  finding: (film) => film.variants.map((variant, p) => {
-    if (!notesOf(film, p).has_head) return `${variant.name}: ${variant.lacking}`;
-    const n = film.shape(`${p}.angles`)[1];
-    return `${variant.name}: ${film.header.pairs.map((pair, c) => {
-      const own = Array.from(film.part(`${p}.angles`, [c])).filter(Number.isFinite);
-      return `${pairName(pair)} ${own.filter((angle) => angle < 30).length} of ${own.length || n} angles below 30°`;
-    }).join(", ")}.`;
-  }).join(" "),
-  table: (film) => ({
-    columns: ["step", "variant", "pair", "which", "degrees", "random mean", "random low", "random high"],
-    rows: film.variants.flatMap((variant, p) => {
-      const [, n] = film.shape(`${p}.angles`), random = film.get(`${p}.random_angles`);
-      return film.header.pairs.flatMap((pair, c) => Array.from({ length: n }, (_, k) => [
-        film.step, variant.text, pair, k + 1, film.value(`${p}.angles`, [c, k]), ...random.subarray((c * n + k) * 3, (c * n + k) * 3 + 3),
-      ]));
-    }),
-  }),
-};
-
 const SHORT_NAMES = { cos_weights: "cosine", overlap: "overlap", cka_weights: "CKA", cos_activations: "cosine", cka_activations: "CKA" };
 
 /** What `each(variant, p, layer, head)` gives, for every head. */
@@ -261,5 +194,5 @@ const heads = {
 };
 
 export default function showSimilarity(component) {
-  return filmPage(component, { figures: [verdicts], more: [activations, weights, angles, jointFigure, heads] });
+  return filmPage(component, { figures: [verdicts], more: [activations, weights, jointFigure, heads] });
 }
