@@ -28,8 +28,7 @@ DIARY = b"Dear diary, today I trained a transformer. " * 500
 def whole(tmp_path_factory):
     """The bytes of a file with eight results."""
     folder = tmp_path_factory.mktemp("whole")
-    with contextlib.closing(ResultStore(folder)) as store:
-        assert works(store)
+    assert works(ResultStore(folder))
     return (folder / FILE).read_bytes()
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from idle import idle_service
-from kinds import tiny
 from searching import briefly
 from sqlalchemy import create_engine
 from storing import alter, make_result, put, stored
@@ -20,7 +19,6 @@ from storing import alter, make_result, put, stored
 from attnkit.service import store as store_module
 from attnkit.service.database import FILE
 from attnkit.service.store import TooLarge, Unavailable, checksum
-from attnkit.training import Training
 from attnkit.training.results import Result
 from attnkit.ui.server import storage
 from attnkit.ui.server.storage import result_store, stored_experiment
@@ -143,21 +141,6 @@ def test_a_result_that_is_not_finished_or_too_large_is_refused(tmp_path, open_st
     assert not issubclass(TooLarge, Unavailable)
 
 
-def test_a_result_of_another_text_is_absent_until_it_is_put_again(
-    tmp_path, open_store, monkeypatch
-):
-    """This copy draws other examples from its text than the one that trained it."""
-    store, training = open_store(tmp_path), Training(tiny("language", n_seeds=1), "cpu")
-    training.advance(8)
-    result, key = training.result(), training.experiment.hash
-    with monkeypatch.context() as other:
-        other.setattr(type(result.experiment.task), "fingerprint", "another text")
-        assert store.put(*result.to_blobs())
-    assert store.result(key) is None
-    assert store.put(*result.to_blobs())
-    assert store.result(key).to_blobs() == result.to_blobs()
-
-
 def test_any_key_and_search_may_be_asked_for(where, open_store):
     """Every word of a search must occur, in any case; wildcards and quotes are letters."""
     store = open_store(where)
@@ -180,21 +163,19 @@ def test_any_key_and_search_may_be_asked_for(where, open_store):
 def test_many_may_open_put_and_read_the_same_at_once(where, open_store, monkeypatch):
     """Exactly one of four stores, used by two threads each, reports each result as new."""
     monkeypatch.setattr("attnkit.service.database.BUSY_SECONDS", 60)  # a disk may stall
-    stores, start = [open_store(where) for _ in range(4)] * 2, threading.Barrier(8)
+    stores, together = [open_store(where) for _ in range(4)] * 2, threading.Barrier(8)
 
     def use(number):
-        store, new = stores[number], []
-        start.wait()
+        together.wait()
         for first_seed in (0, 1, 10 + number):
             result = make_result(first_seed)
-            new += [store.put(*result.to_blobs())]
-            assert store.result(result.experiment.hash) is not None
-            assert store.pin(result.experiment.hash, number % 2 == 0)
-            assert store.entries()
-        return new
+            yield stores[number].put(*result.to_blobs())
+            assert stores[number].result(result.experiment.hash) is not None
+            assert stores[number].pin(result.experiment.hash, number % 2 == 0)
+            assert stores[number].entries()
 
     with ThreadPoolExecutor(8) as pool:
-        new = list(pool.map(use, range(8)))
+        new = list(pool.map(lambda number: list(use(number)), range(8)))
     assert [sum(each) for each in zip(*new, strict=True)] == [1, 1, 8]
     assert len(stores[0].entries()) == 10
 
