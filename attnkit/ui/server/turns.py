@@ -22,10 +22,6 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunCon
 from attnkit.service.server import server_settings
 from attnkit.ui.server.visitor_address import session_address
 
-DRAWN_AT_ONCE = 2
-"""Most pages and fragments drawn at the same time; Python runs one thread at a time, so that more
-of them would only make whoever comes next wait for all."""
-
 MOST_WAITING = 4
 """Threads of one address that wait for its turn; further messages wait in the guard."""
 
@@ -48,8 +44,6 @@ _turns: WeakValueDictionary[str, AddressTurn] = WeakValueDictionary()
 """Turns by address; those that no thread has or waits for are forgotten."""
 
 _lock = threading.Lock()
-
-_at_once = threading.Semaphore(DRAWN_AT_ONCE)
 
 
 class _Thread(threading.local):
@@ -121,7 +115,6 @@ def _begin(address: str, context: ScriptRunContext) -> None:
         turn = _turns.setdefault(address, AddressTurn())
         turn.n_waiting += 1
     turn.lock.acquire()
-    _at_once.acquire()
     with _lock:
         turn.n_waiting -= 1
     _thread.turn = turn, address
@@ -139,5 +132,4 @@ def _end() -> None:
     if _thread.turn is not None:
         turn, _ = _thread.turn
         _thread.turn = None
-        _at_once.release()
         turn.lock.release()
