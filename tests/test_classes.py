@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from contextlib import ExitStack
+from unittest.mock import Mock
 
 import pytest
 from crowd import hosted
@@ -35,17 +36,17 @@ def test_each_visitor_counts_once_and_no_address_fills_the_class(steps):
     room, other = (classes.begin("1_x", "p", "owner", expected=2) for _ in range(2))
     for question, visitor, address, step in steps:
         known = asked.get(question, {})
+        who = room.code, question, visitor, address
         if step == "ask":
-            classes.ask(room.code, question)
+            classes.ask(*who[:2])
             asked.setdefault(question, {})
         elif step == "settle":
-            classes.settle(room.code, question, visitor)
+            classes.settle(*who[:3])
             settled |= {(question, visitor)} if visitor in known else set()
         elif step == "close":
-            classes.close(room.code, question)
+            classes.close(*who[:2])
             closed |= {question} & {*asked}
         else:
-            who = room.code, question, visitor, address
             now = classes.guess(*who, step)
             places = Counter(where for where, _ in known.values())
             has_place = places[address] < 2 and places.total() < 2 * FULL_CLASSES
@@ -95,12 +96,8 @@ def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where,
         monkeypatch.setattr(module, "UNUSED_DAYS", -1)
         last = classes.begin("1_x", "p", "c")
         assert [room for room in (*known, last) if classes.find(room.code)] == [last]
-
-    class Away:
-        def do(self, work, *, changes=True):
-            raise Unavailable("away")
-
-    classes = Classes(Away)
+    away = Mock(**{"do.side_effect": Unavailable("away")})
+    classes = Classes(lambda: away)
     room = classes.begin("1_x", "p", "a", "anna")
     assert classes.find(room.code) == classes.begun("1_x", "anna") == room
     assert classes.guess(room.code, "p", "0", "A", ["QKV"]).guess == {"QKV"}

@@ -7,25 +7,14 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pytest
 from idle import link_of, open_page
-from visiting import (
-    FRESH_SEED,
-    SMALL,
-    job_of,
-    plain_text,
-    press,
-    said,
-    show,
-    turn_to,
-    visit,
-    visit_small,
-    watch,
-)
+from visiting import FRESH_SEED, SMALL, job_of, plain_text, press, said, show, turn_to, visit, watch
 
 from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.training.summary import finding, solved_variants
-from attnkit.ui.lab.guess import NONE, correction, key_of_guess, outcome
+from attnkit.ui.lab.classroom import key_of_guess
+from attnkit.ui.lab.guess import NONE, correction, outcome
 from attnkit.ui.page_tools import PROJECTOR
 from attnkit.ui.reference import lessons
 from attnkit.variants import Variant
@@ -47,6 +36,18 @@ def guess(tab, *variants):
     return show(tab)
 
 
+@pytest.fixture
+def lesson(tmp_path, monkeypatch):
+    """The only lesson, of a moment and on a seed of its own; its settings."""
+    settings = {**SMALL, "steps": "20", "first_seed": next(FRESH_SEED)}
+    link = f"http://localhost:7580/?{urlencode({**settings, 'hide': 'task'})}&quiet=1"
+    (tmp_path / "1_small.md").write_text(f"# Small\n\n```text\n{link}\n```\n", encoding="utf-8")
+    monkeypatch.setattr(lessons, "_folder", lambda: tmp_path)
+    lessons._lessons.cache_clear()
+    yield settings
+    lessons._lessons.cache_clear()
+
+
 @pytest.mark.server
 @pages
 def test_a_quiet_link_shows_no_result_on_any_page_and_waits_for_a_guess():
@@ -55,7 +56,6 @@ def test_a_quiet_link_shows_no_result_on_any_page_and_waits_for_a_guess():
     tab = visit(quiet="1")
     assert finding(EXAMPLE) not in said(tab)
     assert [tab.button(key=key).disabled for key in ("train", "step")] == [True, True]
-    assert tab.button(key="train").label == "Guess first"
     assert not tab.warning
     for page, result in RESULTS.items():
         assert result in said(open_page(page))
@@ -70,16 +70,15 @@ def test_a_quiet_link_shows_no_result_on_any_page_and_waits_for_a_guess():
 
 @pytest.mark.server
 @pages
-def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
+def test_a_guess_is_judged_after_the_training(lesson):
     """A class sees how a known result is learnt, and the switch takes a run off the screen."""
-    tab = visit_small(steps="20")
-    link = {"v": "1", **tab.query_params}
+    tab = visit(**lesson)
     known = job_of(watch(press(tab, "train"), lambda job: job.over)).id
     for quiet in (True, False):
         tab.toggle(key="quiet_mode").set_value(quiet)
         assert (job_of(show(tab)) is None) == quiet
     assert job_of(tab).id == known
-    tab = visit(**link, quiet="1")
+    tab = visit(**lesson, quiet="1")
     assert job_of(tab) is None
     assert not guess(tab, "QKV").button(key="train").disabled
     tab = watch(press(guess(tab, NONE), "train"), lambda job: job.over)
@@ -88,62 +87,43 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
     assert "guess_" not in str([group.key for group in tab.button_group])
 
 
-@pytest.fixture
-def lesson(tmp_path, monkeypatch):
-    """A lesson of a moment, on a seed of its own; its settings."""
-    settings = {**SMALL, "steps": "20", "first_seed": next(FRESH_SEED)}
-    link = urlencode({**settings, "hide": "task"})
-    text = f"# Small\n\n```text\nhttp://localhost:7580/?{link}&quiet=1\n```\n"
-    (tmp_path / "1_small.md").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(lessons, "_folder", lambda: tmp_path)
-    lessons._lessons.cache_clear()
-    yield settings
-    lessons._lessons.cache_clear()
-
-
 @pytest.mark.server
 @pages
 def test_a_class_sees_how_many_guessed_what_and_the_run_of_its_teacher(lesson):
-    """A teacher keeps it until another begins; guesses with other settings do not count."""
+    """A teacher keeps it until another begins; only the teacher adds settings to guess about."""
 
     def codes_of(tab):
         page = next(one.proto.url for one in tab.get("link_button") if "class=" in one.proto.url)
         return [dict(parse_qsl(one))["?class"] for one in (tab.code[0].value, page)]
 
-    begun = open_page("guide", lesson="1_small", lang="de")
-    codes = codes_of(press(begun, "begin_class"))
-    assert begun.code[0].value.endswith("&lang=de")
-    assert "begin_class" not in [button.key for button in begun.button]
-    assert len({*codes, *codes_of(press(begun, "begin_another"))}) == 4
-    pupil, teacher, late, other = (
-        visit(**{"class": code}, lang="en") for code in (*codes, codes[0], codes[0])
-    )
-    guess(pupil, "QKV", NONE)
-    other.number_input(key="set_d_head").set_value(5)
-    guess(show(other), "Q=K")
-    assert "does not guess with these settings" in said(other)
-    assert teacher.code[0].value == f"?class={codes[0]}&lang=en"
-    assert [PROJECTOR in tab.session_state for tab in (teacher, pupil)] == [True, False]
-    assert "**1** has guessed" in said(show(teacher))
-    assert not teacher.get("progress")[1:]
-    assert not teacher.warning
-    teacher.toggle(key="show_guesses").set_value(True)
-
     def counts(tab):
         texts = [bar.proto.text.replace("\u2060", "") for bar in tab.get("progress")]
         return [text.rpartition(": ")[2] for text in texts if text]
 
+    begun = open_page("guide", lesson="1_small", lang="de")
+    codes = codes_of(press(begun, "begin_class"))
+    assert begun.code[0].value.endswith("&lang=de")
+    assert len({*codes, *codes_of(press(begun, "begin_another"))}) == 4
+    links = [{"class": code, "lang": "en"} for code in codes]
+    (pupil, late, other), teacher = (visit(**links[0]) for _ in range(3)), visit(**links[1])
+    guess(pupil, "QKV", NONE)
+    other.number_input(key="set_d_head").set_value(5)
+    assert "does not guess with these settings" in said(guess(show(other), "Q=K"))
+    assert [PROJECTOR in tab.session_state for tab in (teacher, pupil)] == [True, False]
+    assert "**1** has guessed" in said(show(teacher))
+    assert [counts(teacher), [*teacher.warning]] == [[], []]
+    teacher.toggle(key="show_guesses").set_value(True)
     assert counts(show(teacher)) == ["0 of 1", "0 of 1", "1 of 1"]
     assert job_of(show(pupil)) is None
     watch(press(teacher, "train"), lambda job: job.over)
     assert counts(teacher) == ["0 of 1 ✗ wrong", "0 of 1 ✗ wrong", "1 of 1 ✓ right"]
-    for tab in (pupil, late, visit(**{"class": codes[1]})):
+    for tab in (pupil, late, visit(**links[1])):
         assert "1 of 1 in your class" in said(show(tab))
         assert job_of(tab).id == job_of(teacher).id
     assert "Your guess was right." in said(pupil)
     assert "You have not guessed" in said(late)
     assert job_of(show(other)) is None
-    teacher.number_input(key="set_d_head").set_value(5)  # the teacher asks about these, too
+    teacher.number_input(key="set_d_head").set_value(5)
     assert "Nobody has guessed yet" in said(show(teacher))
     assert "Your class will see" in said(show(other))
     assert "**1** has guessed" in said(show(teacher))
@@ -155,8 +135,7 @@ def test_the_link_of_a_class_that_is_gone_opens_its_lesson_or_nothing(lesson):
     """The guess is then for oneself, and the page says so in one sentence."""
     tab = visit(**{"class": "1nobod"})
     assert link_of(tab)["first_seed"] == lesson["first_seed"]
-    (warning,) = tab.warning
-    assert "There is no class with the code '1nobod'" in plain_text(warning)
+    assert "There is no class with the code '1nobod'" in plain_text(tab.warning[0])
     assert not guess(tab, "QKV").button(key="train").disabled
     tab = visit(**{"class": "<b>*x*</b>\u202e\x00"})
     assert len(tab.warning) == 1

@@ -167,7 +167,7 @@ class Classes:
         self._database = database
         self._memory = _Memory()
         self._prepared: Database | None = None  # the database that has the tables
-        self._away: tuple[float, str] = (0.0, "")  # until when it is not tried again, and why
+        self._away: tuple[Database | None, float, str] = (None, 0.0, "")  # which, until when, why
 
     def begin(
         self,
@@ -274,8 +274,8 @@ class Classes:
         database = self._database()
         if database is None or self._memory.do(partial(_row, _has_code(code))) is not None:
             return self._memory.do(work)
-        until, reason = self._away
-        if time.monotonic() < until:
+        away, until, reason = self._away
+        if away is database and time.monotonic() < until:
             raise Unavailable(reason)
         try:
             if self._prepared is not database:
@@ -284,7 +284,7 @@ class Classes:
             return database.do(work, changes=changes)
         except Unavailable as error:
             self._prepared = None  # somebody may have replaced the file
-            self._away = time.monotonic() + AWAY_SECONDS, message_of(error)
+            self._away = database, time.monotonic() + AWAY_SECONDS, message_of(error)
             raise
 
 

@@ -182,25 +182,25 @@ def standing(experiment: Experiment, guess: Iterable[str] | None = None) -> Stan
         return None
     who = room.code, about, watcher().visitor, session_address()
     try:
-        now = classes().standing(*who) if guess is None else classes().guess(*who, guess)
-        if now is not None and not now.is_asked and leads():
+        found = classes().standing(*who) if guess is None else classes().guess(*who, guess)
+        if found is not None and not found.is_asked and leads():
             classes().ask(room.code, about)
-            now = classes().standing(*who)
+            found = classes().standing(*who)
     except Unavailable:
         return None
-    if now is None:  # the server has forgotten the class
+    if found is None:  # the server has forgotten the class
         st.session_state.pop(_JOINED, None)
-    return now
+    return found
 
 
-def note_training(job: Job, now: Standing) -> None:
+def note_training(job: Job, found: Standing) -> None:
     """Let the guess of this session's visitor stay as it is; on a teacher's page, those of all.
 
     The pages of the pupils then show the teacher's run as soon as it is finished.
 
     Args:
         job: The job on screen, which has the settings on screen.
-        now: How the visitor stands.
+        found: How the visitor stands.
     """
     room, about = joined(), key_of_guess(job.experiment)
     if room is None:
@@ -208,9 +208,9 @@ def note_training(job: Job, now: Standing) -> None:
     try:
         if leads():
             seed = job.experiment.first_seed if job.state == "finished" else None
-            if not now.is_closed or seed not in (None, now.seed):
+            if not found.is_closed or seed not in (None, found.seed):
                 classes().close(room.code, about, seed)
-        elif now.guess and now.takes_guesses:
+        elif found.guess and found.takes_guesses:
             classes().settle(room.code, about, watcher().visitor)
     except Unavailable:  # the page is drawn anew, and tries again
         return

@@ -103,15 +103,15 @@ def follow_class(lab: Lab) -> None:
         lab.show_found(found)
 
 
-def _run_of_teacher(lab: Lab, now: Standing | None) -> Job | None:
+def _run_of_teacher(lab: Lab, standing: Standing | None) -> Job | None:
     """Return the finished run of the teacher, if the page is to show it now."""
-    if not lab.quiet or now is None or now.seed is None:
+    if not lab.quiet or standing is None or standing.seed is None:
         return None
     job = lab.job
     has_own = lab.job_of_settings is not None or (job is not None and not job.over)
     if has_own or st.session_state.get(_key_of_run(lab)):
         return None
-    experiment = lab.experiment.replace(first_seed=now.seed)
+    experiment = lab.experiment.replace(first_seed=standing.seed)
     found = training_service().find(experiment, lab.watcher)
     return found if found is not None and found.state == "finished" else None
 
@@ -124,26 +124,27 @@ def guess_area(lab: Lab) -> None:
     """
     if not lab.quiet:
         return
-    job, now = lab.job_of_settings, classroom.standing(lab.experiment)
+    job, standing = lab.job_of_settings, classroom.standing(lab.experiment)
     finished = _result(lab, job)
-    if job is not None and now is not None:  # a later guess comes too late
-        classroom.note_training(job, now)
+    if job is not None and standing is not None:  # a later guess comes too late
+        classroom.note_training(job, standing)
     with st.container(border=True, key="guess_area"):
         if classroom.leads():
             with st.container(key="class_area"):
-                _of_class(lab, job, finished, now)
+                _of_class(lab, job, finished, standing)
         else:
-            _own_guess(lab, job, finished, now)
-            if finished and now is not None and now.is_asked:
+            _own_guess(lab, job, finished, standing)
+            if finished and standing is not None and standing.is_asked:
                 _class_guesses(lab.experiment, finished)
-    if classroom.joined() is not None and not (finished and now is not None and now.is_closed):
-        fragment(_await_class, run_every=AWAIT_SECONDS)(lab, now)
+    is_over = finished is not None and standing is not None and standing.is_closed
+    if classroom.joined() is not None and not is_over:
+        fragment(_await_class, run_every=AWAIT_SECONDS)(lab, standing)
 
 
 def _await_class(lab: Lab, before: Standing | None) -> None:
     """Draw the page anew once the class is further: closed, trained, or within reach again."""
-    now = classroom.standing(lab.experiment)
-    if now != before or _run_of_teacher(lab, now) is not None:
+    standing = classroom.standing(lab.experiment)
+    if standing != before or _run_of_teacher(lab, standing) is not None:
         st.rerun()
 
 
@@ -158,13 +159,15 @@ def _result(lab: Lab, job: Job | None) -> Snapshot | None:
     return kept if kept is not None and kept.experiment == lab.experiment else None
 
 
-def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standing | None) -> None:
+def _own_guess(
+    lab: Lab, job: Job | None, finished: Snapshot | None, standing: Standing | None
+) -> None:
     """Ask for the visitor's own guess, repeat it, or say whether it was right."""
-    if now is not None:
-        now = _agree(lab.experiment, now)
+    if standing is not None:
+        standing = _agree(lab.experiment, standing)
     guess = _guess_of(lab)
     if job is None:
-        _ask(lab, now)
+        _ask(lab, standing)
     elif not guess:
         st.markdown(tr("You have not guessed what comes out of this run."))
     elif finished is not None:
@@ -173,7 +176,7 @@ def _own_guess(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standi
         st.markdown(plain(guess_in_words(guess, lab.experiment)))
 
 
-def _ask(lab: Lab, now: Standing | None) -> None:
+def _ask(lab: Lab, standing: Standing | None) -> None:
     """Draw the choice of variants; it begins with the last guess about the same experiment."""
     experiment, about = lab.experiment, key_of_guess(lab.experiment)
     guess = _guesses().setdefault(about, [])
@@ -189,28 +192,28 @@ def _ask(lab: Lab, now: Standing | None) -> None:
     )
     how = tr("Choose one or several; you can change them until you press Train.")
     if classroom.joined() is not None:
-        how = _whom_it_is_for(now, frozenset(guess), how)
+        how = _whom_it_is_for(standing, frozenset(guess), how)
     st.caption("  \n".join([plain(meaning_of_question(experiment)), how]))
 
 
-def _whom_it_is_for(now: Standing | None, guess: Guess, how: str) -> str:
+def _whom_it_is_for(standing: Standing | None, guess: Guess, how: str) -> str:
     """Return how a guess can be changed and whether it counts in the class.
 
     Args:
-        now: How the visitor stands; None if the class cannot be reached.
+        standing: How the visitor stands; None if the class cannot be reached.
         guess: The guess on screen.
         how: How a guess can be changed.
     """
-    if now is not None and (now.is_closed or now.is_settled):
-        is_counted = bool(guess) and guess == now.guess
+    if standing is not None and (standing.is_closed or standing.is_settled):
+        is_counted = bool(guess) and guess == standing.guess
         late = tr("This guess comes after the training, so it is for you alone.")
         then = tr("The teacher's run appears here when it is finished.")
         return " ".join([tr("Your guess is counted.") if is_counted else late, then])
-    if now is None:
+    if standing is None:
         counts = tr(_OUT_OF_REACH)
-    elif not now.is_asked:
+    elif not standing.is_asked:
         counts = tr("Your class does not guess with these settings, so yours is for you alone.")
-    elif not now.has_place:
+    elif not standing.has_place:
         counts = tr("Your class has as many guesses as it expects, so yours is for you alone.")
     else:
         counts = tr("Your class will see how many chose each answer, without names.")
@@ -231,32 +234,37 @@ def _take(experiment: Experiment, chosen: list[str]) -> None:
     classroom.standing(experiment, chosen)
 
 
-def _agree(experiment: Experiment, now: Standing) -> Standing | None:
+def _agree(experiment: Experiment, standing: Standing) -> Standing | None:
     """Count a guess that could not be counted before, or show the one that this browser has made.
 
     The browser may have guessed in another tab, or before the page was loaded anew.
     """
     about, guesses = key_of_guess(experiment), _guesses()
-    guess, counted = guesses.get(about, []), [o for o in _options(experiment) if o in now.guess]
+    guess, counted = (
+        guesses.get(about, []),
+        [o for o in _options(experiment) if o in standing.guess],
+    )
     if {*guess} == {*counted}:
-        return now
-    if now.takes_guesses and not counted:
+        return standing
+    if standing.takes_guesses and not counted:
         return classroom.standing(experiment, guess)
-    if counted and (now.takes_guesses or not guess):
+    if counted and (standing.takes_guesses or not guess):
         guesses[about] = counted
-    return now
+    return standing
 
 
-def _of_class(lab: Lab, job: Job | None, finished: Snapshot | None, now: Standing | None) -> None:
+def _of_class(
+    lab: Lab, job: Job | None, finished: Snapshot | None, standing: Standing | None
+) -> None:
     """Draw the question, and the class's link until it has trained, then its guesses.
 
     A line below says how many have guessed, at the end how many were right.
     """
     asked = f"**{question(lab.experiment)}**"
-    if now is None:
+    if standing is None:
         st.markdown(f"{asked} {tr(_OUT_OF_REACH)}")
         return
-    if job is not None or now.is_closed:
+    if job is not None or standing.is_closed:
         st.markdown(asked)
         _class_guesses(lab.experiment, finished)
         if finished is None and classroom.counted(lab.experiment):
