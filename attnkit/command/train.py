@@ -31,7 +31,7 @@ from attnkit.foundation.settings import shown
 from attnkit.foundation.words import listed
 from attnkit.tasks import OWN_TASKS, TASKS, data_in_link
 from attnkit.tasks.own_data import own_notes
-from attnkit.tasks.own_files import ENCODINGS, SEPARATORS, Choices, read_file
+from attnkit.tasks.own_files import ENCODINGS, SEPARATORS, Choices, ColumnsUnclear, read_file
 from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 from attnkit.variants.module_layers import ModuleFailure
@@ -325,7 +325,8 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
     try:
         reading = read_file(arguments.data, choices)
     except (OSError, BadDocument) as error:
-        raise BadInput(f"{got}, but {reason_of(error)}") from None
+        advice = " (--columns NAME,NAME)" if isinstance(error, ColumnsUnclear) else ""
+        raise BadInput(f"{got}, but {reason_of(error)}{advice}") from None
     for name, guess in reading.guesses.items():
         say(f"{guess} (--{name} changes this.)")
     say(reading.in_words())

@@ -374,10 +374,10 @@ def _n_titles(rows: pd.DataFrame) -> int:
 def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table seems to name the columns.
 
-    It does if all of its cells are words that name columns; if a cell has no digit and all others
-    of its column have one; if it is written in small letters, and nearly all others of a column
-    begin with a capital; or if none of its three names stands in another row, while every other
-    relation stands in several.
+    It does if all of its cells are words that name columns; if a cell does not begin as a number
+    and all others of its column do; if it is written in small letters, and nearly all others of a
+    column begin with a capital; or if none of its three names stands in another row, while every
+    other relation stands in several.
     """
     if not all(first):
         return not first[0]  # an index has no name
@@ -388,7 +388,7 @@ def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     columns = [[row[i] for row in rest] for i in range(len(first))]
     for name, column in zip(first, columns, strict=True):
         filled = [cell for cell in column if cell]
-        if filled and not _has_digit(name) and all(map(_has_digit, filled)):
+        if filled and not _begins_as_number(name) and all(map(_begins_as_number, filled)):
             return True
     if all(map(str.islower, first)):
         capitals = [sum(cell[:1].isupper() for cell in column) for column in columns]
@@ -402,8 +402,8 @@ def _seems_heading(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
     return is_apart and min(n_rows.values()) > 1
 
 
-def _has_digit(cell: str) -> bool:
-    return any(map(str.isdigit, cell))
+def _begins_as_number(cell: str) -> bool:
+    return cell.lstrip("+-(€$£ ")[:1].isdigit()
 
 
 def _is_number(cell: str) -> bool:

@@ -10,7 +10,7 @@ import { filmPage } from "./film.js";
 import { jointFigure } from "./joint.js";
 import { say } from "./panels.js";
 
-const NARROWEST = 170, BAR = 84, BAR_HEIGHT = 12;
+const NARROWEST = 170, BAR = 64, BAR_HEIGHT = 12;
 
 /** A bar from 0 to 1 below a number, with the range of random matrices in grey. */
 function alikeBar(cell) {
