@@ -47,6 +47,9 @@ behind another one, and neither do two. The limit of all addresses together keep
 UNUSED_DAYS = 30
 """Days after which a class is deleted that nobody has used."""
 
+USED_MICROSECONDS = 3600 * 1_000_000
+"""Time within which all visits of a class count as one use, to save writes."""
+
 AWAY_SECONDS = 5.0
 """Seconds without another try after a database did not answer, so that pages do not wait for it."""
 
@@ -212,7 +215,8 @@ class Classes:
         row = self._do(code, partial(_row, _has_code(code)), changes=False)
         if row is None:
             return None
-        self._do(code, partial(_use, row.code))
+        if _now() - row.used_at > USED_MICROSECONDS:
+            self._do(code, partial(_use, row.code))
         return _classroom(row)
 
     def ask(self, code: str, question: str) -> None:

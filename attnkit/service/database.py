@@ -86,6 +86,9 @@ _WRITERS = 0x6174746E6B6974
 _MEMORY = (None, "", ":memory:")
 """Names of SQLite's databases in memory, which end with their process."""
 
+_WRITING = threading.Lock()
+"""Held by the thread of this process that writes to a file: SQLite lets threads starve that try."""
+
 _MOVING = threading.Lock()
 
 T = TypeVar("T")
@@ -162,10 +165,17 @@ class Database:
         self._engine.dispose()
 
     def _transaction(self, work: Callable[[Connection], T], changes: bool) -> T:
-        with self._engine.connect() as connection:
-            connection.execution_options(attnkit_changes=changes)
-            with connection.begin():
-                return work(connection)
+        in_turn = changes and self._engine.dialect.name == "sqlite"
+        if in_turn and not _WRITING.acquire(timeout=BUSY_SECONDS):
+            raise Unavailable(_BUSY)
+        try:
+            with self._engine.connect() as connection:
+                connection.execution_options(attnkit_changes=changes)
+                with connection.begin():
+                    return work(connection)
+        finally:
+            if in_turn:
+                _WRITING.release()
 
     def _create_tables(self, connection: Connection) -> None:
         lock_writers(connection)
