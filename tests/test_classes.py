@@ -68,6 +68,7 @@ def test_each_visitor_counts_once_and_no_address_fills_the_class(steps):
 def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where, monkeypatch):
     """So do those that nobody has used for long; without a database, one begins in memory."""
     monkeypatch.setattr(module, "MOST_CLASSES", 4)
+    monkeypatch.setattr(module, "USED_MICROSECONDS", -1)
     with ExitStack() as stores:
 
         def restarted():
