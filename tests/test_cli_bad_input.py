@@ -30,7 +30,7 @@ TRAIN = [
     (["--out", "/dev/full"], "--out: got '/dev/full', but it is a file, "),
     (["--out", "blocked"], "--out: got 'blocked', but its result.json "),
     (["--store", "mysql://host/db"], "--store: "),
-    (["--store", "file"], "--store: its folder cannot be used (File exists)"),
+    (["--store", "file"], "--store: its file or folder cannot be opened"),
     (["--data", "odd.csv"], "data: got '1 different row', allowed a table of at"),
     (["--sed", "3"], "unrecognized arguments: --sed 3, allowed --task, "),
 ]

@@ -283,6 +283,14 @@ def test_every_answer_says_what_a_page_may_load_and_who_may_frame_it():
             ServerSettings.of({"ATTNKIT_FRAME_ANCESTORS": bad})
 
 
+def test_a_host_is_compared_as_browsers_write_it():
+    """A proxy may write capitals, or the default port that a browser leaves out."""
+    written = {b"Example.org:443": b"example.org", b"example.org:8080": b"example.org:8080"}
+    for given, plain in written.items():
+        scope = guard.with_plain_host({"headers": [(b"host", given), (b"origin", b"X")]})
+        assert scope["headers"] == [(b"host", plain), (b"origin", b"X")]
+
+
 def test_of_streamlits_own_routes_those_that_a_page_needs_are_open(guarded):
     """Neither uploads, metrics and agents, nor what a later version adds."""
     for (

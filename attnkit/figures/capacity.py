@@ -528,9 +528,11 @@ def describe_frontier(table: pd.DataFrame, cost: Cost) -> str:
 
 
 def _cost_axis(costs: np.ndarray, title: str) -> Axis:
-    """Return a logarithmic axis of costs above 0, with a few round labels and room at its left."""
-    costs = costs[costs > 0]
-    if not len(costs):
+    """Return a logarithmic axis with a few round labels and room at its left.
+
+    It is a linear one if a cost is 0, such as the parameters of attention without matrices.
+    """
+    if not len(costs) or costs.min() <= 0:
         return Axis(title=title)
     low, high = float(costs.min()), float(costs.max())
     span = max(high / low, 10**0.05)

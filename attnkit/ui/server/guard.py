@@ -106,10 +106,25 @@ class Guard:
         connection = Connection(receive, send, address)
         address.n_connections += 1
         try:
-            await self._app(scope, connection.receive, connection.send)
+            await self._app(with_plain_host(scope), connection.receive, connection.send)
         finally:
             address.n_connections -= 1
             connection.close()
+
+
+def with_plain_host(scope: Scope) -> Scope:
+    """Return a request with its host as browsers write it: in lower case, without a default port.
+
+    A proxy may write it otherwise, and Streamlit compares it with the page's address as a text.
+    """
+    headers = [
+        (
+            name,
+            value.lower().removesuffix(b":80").removesuffix(b":443") if name == b"host" else value,
+        )
+        for name, value in scope["headers"]
+    ]
+    return {**scope, "headers": headers}
 
 
 in_front = threading.Event()
