@@ -40,9 +40,12 @@ class KeptMessages:
             self._kept[message.hash] = self._n_runs, message.delta.fragment_id
 
     def _end_run(self, fragments: set[str]) -> None:
-        """Forget what the browser drops at the end of a run of fragments, or of a whole page."""
+        """Forget what the browser drops at the end of a run of fragments, or of a whole page.
+
+        It is forgotten one run before the browser drops it, which may count a run later than here.
+        """
         self._n_runs += 1
-        oldest = self._n_runs - config.get_option("global.maxCachedMessageAge")
+        oldest = self._n_runs - max(0, config.get_option("global.maxCachedMessageAge") - 1)
         self._kept = {
             name: (n, fragment)
             for name, (n, fragment) in self._kept.items()
