@@ -180,7 +180,7 @@ def show(page: Page, width: int, scheme: str = "light") -> None:
 
 
 def grave_faults(page: Page, context: str | None = None) -> list[str]:
-    """What axe finds serious or worse three times, as texts fade in; one line per element."""
+    """Return what axe finds serious or worse three times, as texts fade in, a line per element."""
     for _ in range(3):
         if not (faults := _grave_faults_now(page, context)):
             break

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from searching import briefly
 from waiting import small
 
-from attnkit.service.jobs import OVERTAKE_SECONDS, Job, JobQueue, Refused
+from attnkit.service.jobs import OVERTAKE_SECONDS, Job, JobQueue, Refused, Watcher
 from attnkit.service.server import ServerSettings
 
 HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
@@ -99,6 +99,20 @@ def test_limits_hold_and_nobody_waits_for_nothing(jobs, paused):
     if len({each.address for each in jobs}) == 1 < len(began):
         queue.jobs["new"] = job("new", "street", 25.0)
         assert "new" in queue.ready()
+
+
+def test_watchers_are_remembered_only_while_a_job_goes_on():
+    """Any number of tabs may look at what has ended, or leave what is forgotten."""
+    queue = queue_of([job("a", state="finished", begun=True), job("b", begun=True)])
+    for number in range(5):
+        for name in "ab":
+            queue.watch(name, Watcher(f"tab {number}", f"visitor {number}"))
+    queue.stop_watching("forgotten", Watcher("tab 0", "visitor 0"))
+    assert [len(queue.other_watchers(name)) for name in ("a", "b", "forgotten")] == [0, 5, 0]
+    assert list(queue._watchers) == ["b"]
+    queue.jobs["b"] = replace(queue.jobs["b"], state="finished")
+    queue.watch("b", Watcher("tab", "visitor"))
+    assert not queue._watchers
 
 
 @briefly(10)

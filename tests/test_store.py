@@ -43,7 +43,7 @@ def blobs_of(key, n_numbers, engine):
 
 
 class Model:
-    """What a store of one megabyte keeps; its rows are in the order of their use."""
+    """Check what a store of one megabyte keeps; its rows are in the order of their use."""
 
     def __init__(self, store, clock):
         self.store, self.clock, self.rows = store, clock, {}

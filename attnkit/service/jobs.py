@@ -415,16 +415,19 @@ class JobQueue:
             self._changed.notify_all()
 
     def watch(self, job_id: str, watcher: Watcher) -> None:
-        """Note that a watcher looks at a job. It watches until it turns away from the job."""
+        """Note that a watcher looks at a job; it watches until it turns away or the job ends."""
         job = self.jobs.get(job_id)
         if job is not None:
             self.jobs[job_id] = replace(job, seen_at=time.monotonic())
-            if watcher != NOBODY:
+            if job.over:  # any number of tabs may come and go
+                self._watchers.pop(job_id, None)
+            elif watcher != NOBODY:
                 self._watchers[job_id].add(watcher)
 
     def stop_watching(self, job_id: str, watcher: Watcher) -> None:
         """Remove a watcher from a job, and closed tabs of the same visitor as well."""
-        self._watchers[job_id] = self.other_watchers(job_id, watcher)
+        if job_id in self._watchers:
+            self._watchers[job_id] = self.other_watchers(job_id, watcher)
 
     def other_watchers(self, job_id: str, watcher: Watcher = NOBODY) -> set[Watcher]:
         """Return who else watches a job; closed tabs of the same visitor do not count."""

@@ -524,7 +524,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     prepare_for_training()
-    limit_memory(min(free_and_total_memory()[0], _most_megabytes()))
+    limit_memory(min(free_and_total_memory()[1], _most_megabytes()))
     commands: queue.Queue[Command | None] = queue.Queue()
     worker = Worker(output)
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
