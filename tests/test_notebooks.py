@@ -19,7 +19,10 @@ FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 
 @cache
 def executed(name):
-    """Return a notebook that a kernel ran in an empty folder."""
+    """Return a notebook that a kernel ran in an empty folder.
+
+    nbclient sets Python's own handler of SIGINT afterwards, whatever it was before.
+    """
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}})
@@ -103,6 +106,7 @@ def test_notebooks_are_stored_without_outputs():
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     "check",
     [BY_DAY, *(pytest.param(one, marks=pytest.mark.long(seconds=30)) for one in AT_NIGHT)],
@@ -116,6 +120,7 @@ def test_a_notebook_runs_as_people_run_it(check):
 
 
 @pytest.mark.browser
+@pytest.mark.usefixtures("interruptible")
 def test_an_exported_notebook_shows_card_and_figure(page, tmp_path):
     """The page has a copy of plotly.js, and needs nothing from other hosts."""
     html, _ = HTMLExporter().from_notebook_node(executed(BY_DAY.__name__))
