@@ -3,6 +3,7 @@
 Also the words for states of a job that are hard to bring about.
 """
 
+import random
 import re
 from types import SimpleNamespace
 from urllib.parse import parse_qsl
@@ -54,7 +55,7 @@ def keys(tab):
     return {key for key in found if not re.match(of_the_page, key)}
 
 
-def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
+def test_a_link_and_the_widgets_follow_each_other(monkeypatch, seed):
     """A link sets every widget, also if it changes; a change enters the link until it is undone."""
     link = "v=1&task=phonebook&sharing=Q=K,Q=K=V,QKV n_heads=4 kv_heads=2&n_seeds=3&first_seed=17"
     link += "&equal=parameters&n_entries=5&n_values=13&d_model=48&n_heads=2&d_mlp=24&causal=true"
@@ -73,9 +74,11 @@ def test_a_link_and_the_widgets_follow_each_other(monkeypatch):
     assert tab.query_params == {**before, **changes}
     assert write(tab, **defaults).query_params == before
     monkeypatch.setattr("attnkit.ui.address.LATE_SECONDS", PATIENCE)
-    write(tab, d_head=9)
-    tab.query_params = before  # which a browser sends late
-    assert show(tab).query_params == {**before, "d_head": "9"}
+    draw, links = random.Random(seed), [before]
+    for d_head in draw.choices([4, 5, 9], k=9):  # changed quickly, also back, on a slow connection
+        tab.query_params = draw.choice(links)  # which the browser still has
+        links.append(dict(write(tab, d_head=d_head).query_params))
+        assert links[-1] == {**before, "d_head": str(d_head)}
 
 
 def test_a_broken_link_names_its_fields_once_and_takes_their_defaults():

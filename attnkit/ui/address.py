@@ -32,8 +32,9 @@ LANGUAGE = "lang"
 """Field of a link with the language of the pages, and key of the language in the session's state.
 Without the field it is the language that the browser asks for."""
 
-LATE_SECONDS = 1.5
-"""Seconds in which an address that was just overwritten counts as late, not as a new link."""
+LATE_SECONDS = 30.0
+"""Seconds in which an address that was overwritten counts as late, not as a new link, as long as
+the browser has not sent the address that was written last."""
 
 MOST_CHARACTERS = 60
 """Characters of a faulty link that a message repeats."""
@@ -141,7 +142,7 @@ class Linked:
     """
 
     link: dict[str, str] = field(default_factory=dict)
-    _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
+    _overwritten: dict[frozenset[tuple[str, str]], float] = field(default_factory=dict, repr=False)
 
     def written(self, fields: Iterable[tuple[str, LinkField[Any]]]) -> dict[str, str]:
         """Return the query parameters of attributes, each given by its name with its field."""
@@ -152,7 +153,10 @@ class Linked:
         """Write query parameters into the address bar; those of `kept_fields` are added."""
         present, wanted = st.query_params.to_dict(), {**link, **kept_fields()}
         if present != wanted:
-            self._overwritten = (without_kept(present), time.monotonic())
+            now = time.monotonic()
+            recent = {o: t for o, t in self._overwritten.items() if now - t < LATE_SECONDS}
+            before = (without_kept(present), self.link)
+            self._overwritten = recent | {frozenset(one.items()): now for one in before}
             st.query_params.from_dict(wanted)
         self.link = link
 
@@ -166,16 +170,19 @@ class Linked:
         A page to which a link in the navigation leads back without parameters keeps its choices,
         because the navigation does not know them. An entry of the browser's history is followed
         as it is: without parameters it means the defaults. A click that left the browser before
-        our change arrived still carries the address that was overwritten, and is not followed.
+        our changes arrived still carries an address that was overwritten, and is not followed.
         """
+        key = frozenset(params.items())
         if params == self.link:
+            if key not in self._overwritten:  # the browser has all our changes
+                self._overwritten.clear()
             return False
         context = get_script_run_ctx()
         if context is not None and context.is_history_navigation:
             return True
-        overwritten, when = self._overwritten
-        is_late = params == overwritten and time.monotonic() - when < LATE_SECONDS
         coming_back = st.session_state.get("page") != page
+        age = time.monotonic() - self._overwritten.get(key, float("-inf"))
+        is_late = not coming_back and age < LATE_SECONDS
         return not is_late and bool(params or not coming_back)
 
 
