@@ -106,10 +106,10 @@ function traceChildren(parent, sheet, given) {
 function traceElement(element, style, sheet, given) {
   const seen = style.visibility === "visible";
   if (element.localName === "svg") return traceSvg(element, style, sheet, given);
-  if (element.localName === "canvas") return seen && traceCanvas(element, sheet, given);
+  if (element.localName === "canvas" && seen) traceCanvas(element, sheet, given);
   if (seen) traceBox(element, style, sheet, given);
   if (element.localName === "select") return seen && traceChoice(element, style, sheet, given);
-  if (element.localName === "input") return;
+  if (["input", "canvas"].includes(element.localName)) return;
   const box = element.getBoundingClientRect(), clip = clipOf(element, style, box, sheet);
   if (!clip) return traceChildren(element, sheet, given);
   const own = { ...sheet, parts: [] };
@@ -317,9 +317,10 @@ function traceShape(node, above, seen) {
 
 /** Every run of equal pixels of a row as one rectangle; what is no map of numbers, as a picture. */
 function traceCanvas(canvas, sheet, { clip, faded }) {
-  const box = canvas.getBoundingClientRect(), kept = painted.get(canvas);
-  if (!box.width) return;
-  reach(box, sheet, clip);
+  const whole = canvas.getBoundingClientRect(), kept = painted.get(canvas);
+  if (!whole.width) return;
+  reach(whole, sheet, clip);
+  const edge = canvas.clientLeft, box = { left: whole.left + edge, top: whole.top + edge, width: whole.width - 2 * edge, height: whole.height - 2 * edge };
   if (!kept) {
     sheet.parts.push(tag("image", { x: round(box.left), y: round(box.top), width: round(box.width), height: round(box.height), href: canvas.toDataURL() }));
     return;
