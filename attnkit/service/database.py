@@ -8,9 +8,7 @@ bits. Nothing is deleted.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -196,18 +194,11 @@ class Database:
         file = self._file
         if file is None:
             return False
-        with _MOVING, contextlib.ExitStack() as locks:
+        with _MOVING:
+            if inode is None or self._inode() != inode:
+                return True
+            numbered = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
             try:
-                if sys.platform != "win32":  # where only threads are kept out
-                    import fcntl
-
-                    folder = os.open(file.parent, os.O_RDONLY)
-                    locks.callback(os.close, folder)
-                    with contextlib.suppress(OSError):  # nor has every file system such locks
-                        fcntl.flock(folder, fcntl.LOCK_EX)
-                if inode is None or self._inode() != inode:
-                    return True
-                numbered = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
                 aside = next(path for path in numbered if not path.exists())
                 for suffix in ("-journal", "-wal", "-shm", ""):
                     with contextlib.suppress(FileNotFoundError):
