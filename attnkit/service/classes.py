@@ -153,10 +153,9 @@ class Classes:
 
     def __init__(self, database: Database | None = None) -> None:
         self._memory = Database(sa.create_engine("sqlite://"))
-        self._database = database
+        self._memory.prepare(_TABLES.create_all)
+        self._database, self._has_tables = database, False
         self._away_until, self._away = 0.0, ""  # until when it is not asked again, and why
-        for one in filter(None, (self._memory, database)):
-            one.prepare(_TABLES.create_all)
 
     def begin(
         self,
@@ -267,10 +266,19 @@ class Classes:
         if time.monotonic() < self._away_until:
             raise Unavailable(self._away)
         try:
+            if not self._has_tables:
+                self._database.do(_create_tables)
+                self._has_tables = True
             return self._database.do(work, changes=changes)
         except Unavailable as error:
+            self._has_tables = False  # somebody may have replaced the file
             self._away_until, self._away = time.monotonic() + AWAY_SECONDS, message_of(error)
             raise
+
+
+def _create_tables(connection: sa.Connection) -> None:
+    lock_writers(connection)
+    _TABLES.create_all(connection)
 
 
 def _begin(values: dict[str, Any], question: str, connection: sa.Connection) -> Classroom:

@@ -72,9 +72,6 @@ _REASONS: dict[int | str, str] = {
 _REFUSALS = {"too many": _BUSY, "fatal:  the database system": _GONE, "fatal": _REFUSED}
 """Part of PostgreSQL's message for a connection that it refuses, which has no code → reason."""
 
-REASONS = {_GONE, *_REASONS.values()}
-"""Reasons why a transaction has failed; the log accepts only these."""
-
 _SMALLEST_FILE = 512
 """Bytes of SQLite's smallest page. It would overwrite a shorter file as if it were empty."""
 
