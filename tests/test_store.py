@@ -124,6 +124,7 @@ def test_a_store_does_what_its_model_does(where, open_store, clock, draw):
     for seed, key in enumerate(KEYS):
         experiment = make_result(seed).experiment if key in model.rows else None
         assert model.store.experiment(key) == experiment
+    model.store.close()  # of many examples, each would leave a connection
 
 
 def test_a_result_that_is_not_finished_or_too_large_is_refused(tmp_path, open_store):
