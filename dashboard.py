@@ -15,8 +15,8 @@ def draw() -> None:
     from attnkit.ui.language import settle_language
     from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
+    from attnkit.ui.server.browser_messages import check_widget_values
     from attnkit.ui.server.startup import start_and_freeze
-    from attnkit.ui.server.widget_values import check_widget_values
     from attnkit.ui.session import stay
 
     join()
@@ -44,7 +44,7 @@ if __name__ == "__main__":
         draw()
 else:
     from attnkit.ui.server.guard import guards
-    from attnkit.ui.server.lifespan import lifespan
+    from attnkit.ui.server.launch import lifespan
     from attnkit.ui.server.visitor_address import trust_only_our_setting
 
     trust_only_our_setting()

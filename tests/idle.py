@@ -10,8 +10,7 @@ from streamlit.testing.v1 import AppTest
 from attnkit.experiment import from_text
 from attnkit.service.protocol import Answer, Request, Start, Steer
 from attnkit.service.server import server_settings
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import result_store, training_service
 
 DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
 

@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMes
 from websockets.frames import Opcode
 from websockets.sync.client import connect
 
-from attnkit.service.foreign_logs import MINUTE, MOST_LINES
+from attnkit.service.logs import MINUTE, MOST_LINES
 
 pytestmark = pytest.mark.server
 
@@ -318,8 +318,8 @@ def test_a_mixture_of_attacks_costs_other_visitors_no_work(seed, minutes, long):
 
 @pytest.fixture(scope="module")
 def warm_server():
-    """Start a hosted copy whose leases are short, and warm its training process."""
-    with hosted(3, lease_seconds=5) as started:
+    """Start a hosted copy that forgets sessions at once, and warm its training process."""
+    with hosted(3) as started:
         with Visitor(started.port, f"{SMALL}&first_seed=990000") as first:
             first.press("train")
             first.wait_for("the end", lambda: first.says("Finished"))

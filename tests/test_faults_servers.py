@@ -46,7 +46,7 @@ from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 
 service, waiting = TrainingService(store=ResultStore(sys.argv[1])), deque()
-print(service.process_id, flush=True)
+print(service.supervisor.process.id, flush=True)
 for seed in count(int(sys.argv[2])):
     waiting.append(service.submit(small(1, seed)))
     if len(waiting) == 4:
@@ -126,12 +126,12 @@ def test_what_takes_too_much_memory_or_ends_the_process_fails_alone(tmp_path, mo
         jobs = finish(service, hungry, small(30), hungry.replace(first_seed=1))
         assert [job.state for job in jobs] == ["failed", "finished", "failed"]
         assert "more memory" in jobs[0].error
-        assert service.n_restarts == 0
+        assert service.supervisor.n_restarts == 0
         job_id = service.submit(beside)
         wait_until(service, job_id, lambda job: job.step >= moment)
         assert "died" in service.example(deadly, PATIENCE)
         job = wait_until(service, job_id, lambda job: job.over)
-        assert (job.restarts, job.blamed, service.n_restarts) == (1, 0, 1)
+        assert (job.restarts, job.blamed, service.supervisor.n_restarts) == (1, 0, 1)
         assert_stored(service, [job])
         stored = store.result(beside.hash)
         assert_same_bits(stored.snapshot, expected.snapshot)

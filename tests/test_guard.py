@@ -12,9 +12,8 @@ from starlette.responses import PlainTextResponse
 
 from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import ServerSettings, server_settings
-from attnkit.ui.server import connection, guard, metering, startup
-from attnkit.ui.server.guard import Guard, guards
-from attnkit.ui.server.metering import Address, Meter, read_little_at_once
+from attnkit.ui.server import guard
+from attnkit.ui.server.guard import Address, Guard, Meter, guards, read_little_at_once
 
 HOST = (b"host", b"copy.example")
 VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
@@ -85,7 +84,7 @@ class Guarded:
 @pytest.fixture(autouse=True)
 def _no_thread_draws(monkeypatch):
     """No address is crowded."""
-    monkeypatch.setattr(connection, "is_crowded", lambda _: False)
+    monkeypatch.setattr(guard, "is_crowded", lambda _: False)
 
 
 @pytest.fixture
@@ -109,12 +108,12 @@ def test_only_messages_of_our_pages_reach_the_application(guarded):
     ]
     assert guarded.visit(*dropped, *ours) == ["accept", "send"]
     assert guarded.got == ours
-    widgets = [{"id": f"{n}"} for n in range(connection.MOST_STATES + 1)]
+    widgets = [{"id": f"{n}"} for n in range(guard.MOST_STATES + 1)]
     for sent, code in (
-        (b"\xff\xff\xff", connection.NOT_UNDERSTOOD),
-        ("text", connection.NO_TEXT),
-        (rerun(query_string="x" * metering.MOST_BYTES), connection.TOO_LARGE),
-        (rerun(widget_states={"widgets": widgets}), connection.TOO_LARGE),
+        (b"\xff\xff\xff", guard.NOT_UNDERSTOOD),
+        ("text", guard.NO_TEXT),
+        (rerun(query_string="x" * guard.MOST_BYTES), guard.TOO_LARGE),
+        (rerun(widget_states={"widgets": widgets}), guard.TOO_LARGE),
     ):
         guarded.got.clear()
         assert guarded.visit(rerun(), sent, rerun()) == ["accept", code]
@@ -129,11 +128,11 @@ def test_an_address_rests_for_what_its_messages_cost(monkeypatch):
         slept.append(seconds)
         guarded.now += seconds
 
-    monkeypatch.setattr(connection.asyncio, "sleep", sleep)
+    monkeypatch.setattr(guard.asyncio, "sleep", sleep)
     for _ in range(2):
         assert guarded.visit(*[rerun()] * 10) == ["accept", "send"]
     assert len(guarded.got) == 20
-    assert sum(slept) == pytest.approx(19 * 0.1 * metering.REST)
+    assert sum(slept) == pytest.approx(19 * 0.1 * guard.REST)
     slept.clear()
     assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
     assert slept == []
@@ -143,7 +142,7 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     """Pings and empty frames reach no application; who does not read the answers waits, too."""
     now, later, got, unread = [0.0], [], [], [0]
     loop = Mock(call_later=lambda *call: later.append(call))
-    monkeypatch.setattr(metering.asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(guard.asyncio, "get_running_loop", lambda: loop)
 
     class Socket:  # of uvicorn, where every piece of frames costs a tenth of a second
         read_paused, conn, data_received = False, Mock(max_message_size=10**9), got.append
@@ -155,8 +154,8 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     socket = Socket()
     address = Address(VISITOR, Meter(lambda: now[0], lambda: 0.1 * len(got)))
     read_little_at_once(socket.receive, address)
-    assert socket.conn.max_message_size == metering.MOST_BYTES
-    assert socket.transport.max_size == metering.READ_AT_ONCE
+    assert socket.conn.max_message_size == guard.MOST_BYTES
+    assert socket.transport.max_size == guard.READ_AT_ONCE
 
     def is_reading():
         names = [name for name, *_ in socket.transport.method_calls if name.endswith("_reading")]
@@ -167,12 +166,12 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     assert (got, is_reading()) == ([0], False)
     while later:
         seconds, go_on = later.pop(0)
-        assert seconds == pytest.approx(0.1 * metering.REST)
+        assert seconds == pytest.approx(0.1 * guard.REST)
         now[0] += seconds + 1e-6
         go_on()
     assert (got, is_reading()) == ([0, 1, 2], True)
     now[0] += 10.0
-    unread[0] = metering.MOST_UNREAD + 1
+    unread[0] = guard.MOST_UNREAD + 1
     socket.data_received(3)
     assert (got, is_reading()) == ([0, 1, 2], False)
     unread[0] = 0
@@ -183,8 +182,8 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
 def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_once(monkeypatch):
     """Signs of life and refused messages never wait; pages of visitors who left are not drawn."""
     guarded, events, crowded, n_read = Guarded(), asyncio.Queue(), [True], [0]
-    monkeypatch.setattr(connection, "CROWDED_SECONDS", 0.001)
-    monkeypatch.setattr(connection, "is_crowded", lambda name: name == VISITOR and crowded[0])
+    monkeypatch.setattr(guard, "CROWDED_SECONDS", 0.001)
+    monkeypatch.setattr(guard, "is_crowded", lambda name: name == VISITOR and crowded[0])
 
     async def receive():
         event = await events.get()
@@ -303,21 +302,10 @@ def test_of_streamlits_own_routes_those_that_a_page_needs_are_open(guarded):
             assert guarded.get(f"{base}/_stcore/{path}")[0] == 404
 
 
-def test_only_a_hosted_copy_has_a_guard_and_says_in_its_log_if_it_has_none(monkeypatch, capsys):
-    """As where a host runs the script alone; the owner of a copy for oneself may do anything."""
-    monkeypatch.delenv("ATTNKIT_HOSTED", raising=False)
-    server_settings.cache_clear()
-    assert guards() == []
-    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+def test_only_a_hosted_copy_has_a_guard(monkeypatch):
+    """The owner of a copy for oneself may do anything."""
     monkeypatch.setattr(guard, "in_front", threading.Event())
-    for name in "prepare_for_serving training_service sweep log_foreign_errors st config".split():
-        monkeypatch.setattr(startup, name, Mock())
-    monkeypatch.setattr(startup, "net_util", Mock())
-    monkeypatch.setattr(guard, "limit_sockets", Mock())
-    server_settings.cache_clear()
-    for said in (True, False):
-        startup.start.clear()
-        startup.start()
-        assert ('"event": "not guarded"' in capsys.readouterr().err) == said
-        assert [one.cls for one in guards()] == [Guard]
-    startup.start.clear()
+    for hosted, expected in (("false", []), ("true", [Guard])):
+        monkeypatch.setenv("ATTNKIT_HOSTED", hosted)
+        server_settings.cache_clear()
+        assert [one.cls for one in guards()] == expected

@@ -22,7 +22,7 @@ from attnkit.ui.lab import training_buttons
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.lab.status import status_line
 from attnkit.ui.lab.task_examples import shipped_example
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import result_store
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
 

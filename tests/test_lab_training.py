@@ -40,8 +40,7 @@ from attnkit.training.memory import peak_megabytes
 from attnkit.training.summary import percent
 from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.markdown import plain
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import result_store, training_service
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
 

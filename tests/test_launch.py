@@ -22,8 +22,8 @@ from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import server_settings
 from attnkit.ui import address
 from attnkit.ui.lab import share
-from attnkit.ui.server import launch, lifespan, startup
-from attnkit.ui.server.hubs import hub_address, hub_advice
+from attnkit.ui.server import launch, startup
+from attnkit.ui.server.launch import hub_address, hub_advice
 
 
 @contextmanager
@@ -195,10 +195,10 @@ def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
     monkeypatch.setattr(startup, "start", lambda: events.append("start"))
     monkeypatch.setattr(startup, "stop", lambda: events.append("stop"))
     monkeypatch.setattr(webbrowser, "open", events.append)
-    monkeypatch.setattr(lifespan, "LISTENING_SECONDS", 0.0)
+    monkeypatch.setattr(launch, "LISTENING_SECONDS", 0.0)
 
     async def live():
-        async with lifespan.lifespan(None, "?v=1"):
+        async with launch.lifespan(None, "?v=1"):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 

@@ -493,9 +493,9 @@ def test_loaded_classes_outlive_their_processes(service, tmp_path, monkeypatch):
     mine = service.load_module(str(exported(tmp_path, line=MAPS)), "Layer")
     experiment = ak.Experiment(sharing=["QKV", mine], **SMALL)
     finished(service, experiment)
-    service._supervisor.process.kill()
+    service.supervisor.process.kill()
     finished(service, experiment.replace(first_seed=5))
-    assert service.n_restarts > 0
+    assert service.supervisor.n_restarts > 0
     path = tmp_path / "broken.py"
     path.write_text("import os\nos._exit(3)")
     with pytest.raises(ValueError, match=r"broken.py: .* ends its process"):

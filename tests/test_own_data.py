@@ -43,8 +43,7 @@ from attnkit.tasks.own_files import MOST_BYTES, MOST_ROWS, MOST_WORDS, Choices, 
 from attnkit.tasks.own_relations import NOBODY
 from attnkit.ui.lab import own_data as drafts
 from attnkit.ui.lab.own_data import EXAMPLES, RECOGNISED, Draft, table_of
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import result_store, training_service
 
 NAMES = ("Ada", "Bĕn", "עדה", "李", "👩‍🚀", "=1+1", "<b>x</b>", "$x$", "*a*", "Mia", "Jo", "Ned")
 SQUARES = [(f"key {i}", f"value {i * i % 9}") for i in range(60)]

@@ -16,8 +16,8 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.service.answers import Weights, answer
 from attnkit.service.jobs import Watcher
+from attnkit.service.process import OF_ADDRESS, OF_VISITOR, Requests
 from attnkit.service.protocol import Answer, Inspect, Withdraw
-from attnkit.service.requests import OF_ADDRESS, OF_VISITOR, Requests
 from attnkit.service.service import TrainingService
 from attnkit.tasks import TASKS
 from attnkit.training import Training

@@ -20,8 +20,8 @@ from attnkit.service import store as store_module
 from attnkit.service.database import FILE
 from attnkit.service.store import TooLarge, Unavailable, checksum
 from attnkit.training.results import Result
-from attnkit.ui.server import storage
-from attnkit.ui.server.storage import result_store, stored_experiment
+from attnkit.ui.server import service
+from attnkit.ui.server.service import result_store, stored_experiment
 
 KEYS = [make_result(seed).experiment.hash for seed in range(5)]
 
@@ -124,6 +124,7 @@ def test_a_store_does_what_its_model_does(where, open_store, clock, draw):
     for seed, key in enumerate(KEYS):
         experiment = make_result(seed).experiment if key in model.rows else None
         assert model.store.experiment(key) == experiment
+    model.store.close()  # of many examples, each would leave a connection
 
 
 def test_a_result_that_is_not_finished_or_too_large_is_refused(tmp_path, open_store):
@@ -230,14 +231,14 @@ def test_without_secrets_the_settings_decide(of_server, tmp_path, capsys):
 def test_a_connection_in_the_secrets_comes_first(of_server, monkeypatch):
     """Its engine is the store's; the message about a wrong address has no part of it."""
     engine = create_engine("sqlite:///of_secrets.sqlite")
-    monkeypatch.setattr(storage.st, "secrets", {"connections": {"attnkit": {"url": "secret"}}})
+    monkeypatch.setattr(service.st, "secrets", {"connections": {"attnkit": {"url": "secret"}}})
     for error in (ValueError("port: pass@word"), ImportError("No module 'x'")):
-        monkeypatch.setattr(storage.st, "connection", Mock(side_effect=error))
+        monkeypatch.setattr(service.st, "connection", Mock(side_effect=error))
         of_server.clear()
         assert isinstance(refusal := of_server(), Unavailable)
         assert "[connections.attnkit]" in str(refusal)
         assert "pass@word" not in str(refusal)
-    monkeypatch.setattr(storage.st, "connection", lambda *_, **__: SimpleNamespace(engine=engine))
-    monkeypatch.setattr(storage, "ResultStore", lambda where, **_: Mock(where=where))
+    monkeypatch.setattr(service.st, "connection", lambda *_, **__: SimpleNamespace(engine=engine))
+    monkeypatch.setattr(service, "ResultStore", lambda where, **_: Mock(where=where))
     of_server.clear()
     assert of_server().where is engine

@@ -8,12 +8,12 @@ from urllib.parse import quote
 from attnkit.command.arguments import BadInput, Commands, add_command, whole_number
 from attnkit.command.process import interrupts
 from attnkit.foundation.process import WITH_PARENT, end_with_parent
-from attnkit.ui.server.hubs import hub_advice
 from attnkit.ui.server.launch import (
     HOST,
     LARGEST_PORT,
     PORT,
     choose_port,
+    hub_advice,
     is_reachable_from_network,
     serve,
     wanted_place,

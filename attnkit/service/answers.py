@@ -137,7 +137,9 @@ class Archive:
         found = {}
         for name in dict.fromkeys(names):
             job = self._jobs.get(name)
-            weights = self.weights.get(name) if job is None else Weights.of(job.training)
+            weights = self.weights.get(name)
+            if job is not None and job.is_built:
+                weights = Weights.of(job.training)
             if weights is None:
                 raise WeightsGone(
                     mark("The weights of this run are not kept any more: train it again")
@@ -148,7 +150,7 @@ class Archive:
     def _film_of(self, name: str) -> Film:
         """Return the film of one job, which then counts as the last inspected one."""
         job, film = self._jobs.get(name), self.films.pop(name, None)
-        if job is not None:
+        if job is not None and job.is_built:
             return job.recorder.film
         if film is None:
             raise FilmGone
@@ -278,7 +280,9 @@ def _answer(
     for run, trained in enumerate(weights.of_variant(variant)):
         for name, value in model.run_parameters(run).items():
             if name not in trained or trained[name].shape != tuple(value.shape):
-                return _no_answers(size_refusal(weights.experiment, experiment, variant))
+                reason = size_refusal(weights.experiment, experiment, variant)
+                nothing = np.zeros((0, 0), np.int64), np.zeros((0, 0, 0, 0), np.float32)
+                return VariantAnswers(reason, *nothing)
             value.copy_(torch.from_numpy(trained[name]))
     batch = torch.from_numpy(np.array(tokens, np.int64)).expand(len(seeds), ALIGNED, -1, -1)
     layers = list[Layer]()
@@ -290,7 +294,3 @@ def _answer(
         answers.numpy().astype(np.int64),
         attention[:, :, first:, :first].float().numpy().astype(np.float32),
     )
-
-
-def _no_answers(reason: str) -> VariantAnswers:
-    return VariantAnswers(reason, np.zeros((0, 0), np.int64), np.zeros((0, 0, 0, 0), np.float32))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -143,34 +142,20 @@ class Standing:
         return self.is_asked and self.has_place and not (self.is_closed or self.is_settled)
 
 
-class _Memory:
-    """A database in the memory of this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        options = {"check_same_thread": False}
-        self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=options)
-        self.do(_TABLES.create_all)
-
-    def do(self, work: Callable[[sa.Connection], T]) -> T:
-        with self._lock, self._engine.begin() as connection:
-            return work(connection)
-
-
 class Classes:
     """The classes of a server, or of several with one database. Safe to use from many threads.
 
     Every method except `begin` raises `Unavailable` if the database fails.
 
     Args:
-        database: Returns the database; None if there is none.
+        database: The database; None if there is none.
     """
 
-    def __init__(self, database: Callable[[], Database | None] = lambda: None) -> None:
-        self._database = database
-        self._memory = _Memory()
-        self._prepared: Database | None = None  # the database that has the tables
-        self._away: tuple[Database | None, float, str] = (None, 0.0, "")  # which, until when, why
+    def __init__(self, database: Database | None = None) -> None:
+        self._memory = Database(sa.create_engine("sqlite://"))
+        self._memory.prepare(_TABLES.create_all)
+        self._database, self._has_tables = database, False
+        self._away_until, self._away = 0.0, ""  # until when it is not asked again, and why
 
     def begin(
         self,
@@ -275,26 +260,25 @@ class Classes:
 
     def _do(self, code: str, work: Callable[[sa.Connection], T], *, changes: bool = True) -> T:
         """Return the result of `work` in a transaction where the class with a code is kept."""
-        database = self._database()
-        if database is None or self._memory.do(partial(_row, _has_code(code))) is not None:
+        kept_here = self._memory.do(partial(_row, _has_code(code)), changes=False)
+        if self._database is None or kept_here is not None:
             return self._memory.do(work)
-        away, until, reason = self._away
-        if away is database and time.monotonic() < until:
-            raise Unavailable(reason)
+        if time.monotonic() < self._away_until:
+            raise Unavailable(self._away)
         try:
-            if self._prepared is not database:
-                database.do(_prepare)
-                self._prepared = database
-            return database.do(work, changes=changes)
+            if not self._has_tables:
+                self._database.do(_create_tables)
+                self._has_tables = True
+            return self._database.do(work, changes=changes)
         except Unavailable as error:
-            self._prepared = None  # somebody may have replaced the file
-            self._away = database, time.monotonic() + AWAY_SECONDS, message_of(error)
+            self._has_tables = False  # somebody may have replaced the file
+            self._away_until, self._away = time.monotonic() + AWAY_SECONDS, message_of(error)
             raise
 
 
-def _prepare(connection: sa.Connection) -> None:
+def _create_tables(connection: sa.Connection) -> None:
     lock_writers(connection)
-    _TABLES.create_all(connection, checkfirst=True)
+    _TABLES.create_all(connection)
 
 
 def _begin(values: dict[str, Any], question: str, connection: sa.Connection) -> Classroom:

@@ -8,9 +8,7 @@ bits. Nothing is deleted.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -73,9 +71,6 @@ _REASONS: dict[int | str, str] = {
 
 _REFUSALS = {"too many": _BUSY, "fatal:  the database system": _GONE, "fatal": _REFUSED}
 """Part of PostgreSQL's message for a connection that it refuses, which has no code → reason."""
-
-REASONS = {_GONE, *_REASONS.values()}
-"""Reasons why a transaction has failed; the log accepts only these."""
 
 _SMALLEST_FILE = 512
 """Bytes of SQLite's smallest page. It would overwrite a shorter file as if it were empty."""
@@ -196,18 +191,11 @@ class Database:
         file = self._file
         if file is None:
             return False
-        with _MOVING, contextlib.ExitStack() as locks:
+        with _MOVING:
+            if inode is None or self._inode() != inode:
+                return True
+            numbered = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
             try:
-                if sys.platform != "win32":  # where only threads are kept out
-                    import fcntl
-
-                    folder = os.open(file.parent, os.O_RDONLY)
-                    locks.callback(os.close, folder)
-                    with contextlib.suppress(OSError):  # nor has every file system such locks
-                        fcntl.flock(folder, fcntl.LOCK_EX)
-                if inode is None or self._inode() != inode:
-                    return True
-                numbered = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
                 aside = next(path for path in numbered if not path.exists())
                 for suffix in ("-journal", "-wal", "-shm", ""):
                     with contextlib.suppress(FileNotFoundError):

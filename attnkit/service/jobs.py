@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
@@ -137,7 +137,6 @@ class Job:
         resumes: Id of the stopped job that it continues; empty if it begins at step 0.
         parameters: Parameters of every run of a finished job; None if they are too large to keep.
         seconds: Training time of this job.
-        n_bytes: Size of the last snapshot and the parameters.
         restarts: Number of times that it began anew because the training process died.
         blamed: How often the training process died in this job's turn.
         sent: Number of commands sent after the start.
@@ -172,7 +171,6 @@ class Job:
     resumes: str = ""
     parameters: list[dict[str, np.ndarray]] | None = None
     seconds: float = 0.0
-    n_bytes: int = 0
     restarts: int = 0
     blamed: int = 0
     sent: int = 0
@@ -251,25 +249,24 @@ class Job:
             return None
         return Result(self.snapshot, self.parameters)
 
+    @cached_property
+    def n_bytes(self) -> int:
+        """Approximate size of the last snapshot and the parameters."""
+        arrays = [array for of_run in self.parameters or () for array in of_run.values()]
+        if self.snapshot is not None:
+            arrays += [*self.snapshot.probe.to_arrays().values(), *self.snapshot.history.values()]
+        return sum(array.nbytes for array in arrays)
+
     @property
     def model_steps_per_second(self) -> float:
         """Optimiser steps of single runs per second of training in this job."""
         return self.trains.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
 
 
-def size_of(snapshot: Snapshot) -> int:
-    """Return the approximate size of a snapshot's arrays in bytes."""
-    arrays = [*snapshot.probe.to_arrays().values(), *snapshot.history.values()]
-    return sum(array.nbytes for array in arrays)
-
-
-def lendable(result: Result) -> dict[str, Any]:
-    """Return fields of a finished job, with the parameters if they are small enough to keep."""
+def lent(result: Result) -> list[dict[str, np.ndarray]] | None:
+    """Return the parameters of a finished job, or None if they are too large to keep."""
     n_bytes = sum(array.nbytes for of_run in result.parameters for array in of_run.values())
-    size = size_of(result.snapshot)
-    if n_bytes > MAX_LENT_BYTES:
-        return {"n_bytes": size}
-    return {"n_bytes": size + n_bytes, "parameters": result.parameters}
+    return result.parameters if n_bytes <= MAX_LENT_BYTES else None
 
 
 def ended_job(snapshot: Snapshot, **fields: Any) -> Job:
@@ -282,7 +279,7 @@ def ended_job(snapshot: Snapshot, **fields: Any) -> Job:
     return Job(
         uuid.uuid4().hex[:12],
         snapshot.experiment,
-        **{"n_bytes": size_of(snapshot), **fields},
+        **fields,
         state="finished",
         begun=True,
         snapshot=snapshot,
@@ -296,24 +293,7 @@ def composed_job(reused: FinishedRuns, owner: str) -> Job:
     filmed = reused.experiment.replace(n_seeds=1)
     times = {"submitted_at": now, "begun_at": now}
     fields: dict[str, Any] = {"filmed": filmed, "reused": reused, "owner": owner}
-    return ended_job(result.snapshot, **fields, **times, **lendable(result))
-
-
-def superfluous(jobs: Collection[Job]) -> list[str]:
-    """Return the ids of ended jobs to forget, those beyond a number and a size.
-
-    The one that was seen last stays, however large it is.
-    """
-    n_bytes = sum(job.n_bytes for job in jobs)
-    over = sorted((job for job in jobs if job.over), key=lambda job: job.seen_at)
-    n_over, ids = len(over), []
-    for job in over[:-1]:
-        if n_over <= MAX_JOBS and n_bytes <= MAX_BYTES:
-            break
-        ids.append(job.id)
-        n_bytes -= job.n_bytes
-        n_over -= 1
-    return ids
+    return ended_job(result.snapshot, **fields, **times, parameters=lent(result))
 
 
 def find_finished_runs(
@@ -439,10 +419,15 @@ class JobQueue:
         }
 
     def forget_old(self) -> None:
-        """Forget ended jobs beyond a number and a size."""
-        for job_id in superfluous(self.jobs.values()):
-            del self.jobs[job_id]
-            self._watchers.pop(job_id, None)
+        """Forget ended jobs beyond a number and a size; the one that was seen last stays."""
+        n_bytes = sum(job.n_bytes for job in self.jobs.values())
+        over = sorted((job for job in self.jobs.values() if job.over), key=lambda job: job.seen_at)
+        for n_forgotten, job in enumerate(over[:-1]):
+            if len(over) - n_forgotten <= MAX_JOBS and n_bytes <= MAX_BYTES:
+                break
+            n_bytes -= job.n_bytes
+            del self.jobs[job.id]
+            self._watchers.pop(job.id, None)
 
     @property
     def n_active(self) -> int:
@@ -465,7 +450,7 @@ class JobQueue:
         problems = self.settings.problems(job.experiment)
         if problems:
             raise Refused("; ".join(tr(problem.message) for problem in problems))
-        if job.id in self._ready([job]):
+        if job.id in self.ready([job]):
             return
         queued = [other for other in self.jobs.values() if other.queued]
         of_visitor = [other for other in queued if self._visitor_of(other) == job.visitor]
@@ -488,10 +473,6 @@ class JobQueue:
                 )
             )
 
-    def ready(self) -> list[str]:
-        """Return the ids of waiting jobs that may begin now."""
-        return self._ready(())
-
     def in_the_way(self) -> list[str]:
         """Return the jobs that have been paused for long and whose memory others wait for."""
         now = time.monotonic()
@@ -500,7 +481,7 @@ class JobQueue:
             for job in self._holding()
             if job.state == "paused" and now - max(job.paused_at, job.begun_at) > PAUSED_SECONDS
         ]
-        return [job.id for job in long_paused] if self._ready((), without=long_paused) else []
+        return [job.id for job in long_paused] if self.ready(without=long_paused) else []
 
     def outlook(self, job_id: str) -> Outlook | None:
         """Return the outlook of a job if no other is submitted; None if it is over.
@@ -519,7 +500,7 @@ class JobQueue:
 
         if not job.queued:
             return Outlook(0, len(active), 0.0, seconds_of(job))
-        place = 1 + [other.id for other in self._in_order(())].index(job_id)
+        place = 1 + [other.id for other in self._in_order()].index(job_id)
         ends = sorted(map(seconds_of, active))
         if not ends:  # paused jobs are in the way; nobody knows for how long
             return Outlook(place, 0, float("inf"), float("inf"))
@@ -539,7 +520,7 @@ class JobQueue:
         """Return the jobs that hold memory of the training process."""
         return [job for job in self.jobs.values() if job.trains_on]
 
-    def _in_order(self, new: Sequence[Job]) -> list[Job]:
+    def _in_order(self, new: Sequence[Job] = ()) -> list[Job]:
         """Return the queued jobs and new ones in the order in which they begin."""
         held = Counter(job.address for job in self._holding())
         turns: dict[str, int] = {}
@@ -549,7 +530,7 @@ class JobQueue:
             held[job.address] += 1
         return sorted(queued, key=lambda job: turns[job.id])
 
-    def _ready(self, new: Sequence[Job], without: Sequence[Job] = ()) -> list[str]:
+    def ready(self, new: Sequence[Job] = (), without: Sequence[Job] = ()) -> list[str]:
         """Return the ids of the jobs that may begin now, among them new ones.
 
         Args:

@@ -36,12 +36,11 @@ from attnkit.service.jobs import (
     composed_job,
     ended_job,
     find_finished_runs,
-    lendable,
-    size_of,
+    lent,
 )
 from attnkit.service.logs import log
 from attnkit.service.modules import OwnModules
-from attnkit.service.process import Supervisor
+from attnkit.service.process import Requests, Supervisor
 from attnkit.service.protocol import (
     Answer,
     Ask,
@@ -54,10 +53,8 @@ from attnkit.service.protocol import (
     Update,
     Verb,
 )
-from attnkit.service.requests import Requests
 from attnkit.service.server import ServerSettings, server_settings
-from attnkit.service.store import ResultStore
-from attnkit.service.writer import ResultWriter
+from attnkit.service.store import ResultStore, ResultWriter
 from attnkit.training.memory import peak_megabytes
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
@@ -90,6 +87,9 @@ class TrainingService:
         settings: Limits of this copy; None: those of the environment.
         store: Store of finished results; None: they are not stored.
         waiting: Returns a context in which the calling thread waits for the training process.
+
+    Attributes:
+        supervisor: Owner of the training process.
     """
 
     def __init__(
@@ -100,18 +100,18 @@ class TrainingService:
     ) -> None:
         self._changed = threading.Condition()  # its lock, which is reentrant, guards all of this
         self._queue = JobQueue(settings or server_settings(), self._changed)
-        self._requests = Requests(self._changed, lambda r: self._supervisor.process.send(r))
+        self._requests = Requests(self._changed, lambda r: self.supervisor.process.send(r))
         self._writer = ResultWriter(store, self._note_stored)
         self._modules = OwnModules()
         self._waiting = waiting
         with self._changed:
-            self._supervisor = Supervisor(
+            self.supervisor = Supervisor(
                 self._changed, self._receive, self._recover, self._keep_order
             )
 
     def close(self) -> None:
         """End the training process and all threads; results not yet stored are tried once more."""
-        self._supervisor.close()
+        self.supervisor.close()
         self._modules.close()
         self._writer.close()
 
@@ -119,16 +119,6 @@ class TrainingService:
     def settings(self) -> ServerSettings:
         """Limits of this copy."""
         return self._queue.settings
-
-    @property
-    def process_id(self) -> int:
-        """Id of the training process."""
-        return self._supervisor.process.id
-
-    @property
-    def n_restarts(self) -> int:
-        """Number of times that the training process has died and was started again."""
-        return self._supervisor.n_restarts
 
     def submit(
         self,
@@ -167,6 +157,9 @@ class TrainingService:
                     if job.experiment == experiment and job.active and job.kept >= kept:
                         self._queue.watch(job.id, watcher)
                         return job.id
+            now = time.monotonic()
+            if resumes is not None:
+                reused = resumes.reused
             job = Job(
                 uuid.uuid4().hex[:12],
                 experiment,
@@ -178,13 +171,11 @@ class TrainingService:
                 opening="pause" if paused else "resume",
                 kept=kept,
                 reused=reused,
-                submitted_at=time.monotonic(),
-                seen_at=time.monotonic(),
+                resumes="" if resumes is None else resumes.id,
+                snapshot=None if resumes is None else resumes.snapshot,
+                submitted_at=now,
+                seen_at=now,
             )
-            if resumes is not None:
-                job = replace(
-                    job, resumes=resumes.id, reused=resumes.reused, snapshot=resumes.snapshot
-                )
             job = replace(job, megabytes=peak_megabytes(job.trains))
             try:
                 self._queue.check_place(job, replaces)
@@ -267,28 +258,29 @@ class TrainingService:
     def overview(self) -> list[dict[str, Any]]:
         """Return one row per job in the order of submission, those that have ended last."""
         with self._changed:
-            queue, now = self._queue, time.monotonic()
-            rows = [
-                {
-                    "id": job.id,
-                    "hash": job.public_hash.get("hash", ""),
-                    "task": job.experiment.task.name,
-                    "address": job.address,
-                    "state": "queued" if job.queued and job.active else job.state,
-                    "place": outlook.place if (outlook := queue.outlook(job.id)) else 0,
-                    "runs": job.experiment.n_runs,
-                    "step": job.step,
-                    "steps": job.experiment.training.steps,
-                    "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
-                    "waited": (job.begun_at or now) - job.submitted_at if job.submitted_at else 0.0,
-                    "megabytes": job.megabytes,
-                    "watchers": len(queue.other_watchers(job.id)),
-                    "restarts": job.restarts,
-                    "stored": job.stored,
-                }
-                for job in queue.jobs.values()
-            ]
-        return sorted(rows, key=lambda row: row["state"] in ("finished", "stopped", "failed"))
+            jobs = sorted(self._queue.jobs.values(), key=lambda job: job.over)
+            return [self._row(job) for job in jobs]
+
+    def _row(self, job: Job) -> dict[str, Any]:
+        outlook, steps = self._queue.outlook(job.id), job.experiment.training.steps
+        waited = (job.begun_at or time.monotonic()) - job.submitted_at
+        return {
+            "id": job.id,
+            "state": "queued" if job.queued and job.active else job.state,
+            "place": (outlook.place if outlook else 0) or None,
+            "task": job.experiment.task.name,
+            "hash": job.public_hash.get("hash", ""),
+            "runs": job.experiment.n_runs,
+            "done": 100 * job.step / steps,
+            "steps": steps,
+            "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
+            "waited": waited if job.submitted_at else 0.0,
+            "megabytes": job.megabytes,
+            "watchers": len(self._queue.other_watchers(job.id)),
+            "restarts": job.restarts,
+            "stored": job.stored,
+            "address": job.address,
+        }
 
     def example(
         self, experiment: Experiment, seconds: float = 0.0, watcher: Watcher = NOBODY
@@ -492,7 +484,7 @@ class TrainingService:
             )
         variant, command = self._modules.load(file, wanted)
         with self._changed:
-            self._supervisor.process.send(command)
+            self.supervisor.process.send(command)
         return variant
 
     def prepare_modules(self) -> None:
@@ -517,7 +509,7 @@ class TrainingService:
                 changes["opening"] = verb
             if job.begun:
                 changes["sent"] = job.sent + 1
-                self._supervisor.process.send(Steer(job_id, verb, job.sent + 1))
+                self.supervisor.process.send(Steer(job_id, verb, job.sent + 1))
             elif changes["state"] == "running":
                 changes["state"] = "waiting"
             self._queue.update(job_id, **changes)
@@ -553,7 +545,7 @@ class TrainingService:
             resumes=job.resumes,
             step=job.step if job.resumes else 0,
         )
-        self._supervisor.process.send(start)
+        self.supervisor.process.send(start)
         if job.opening == "step":
             self.step(job.id)
 
@@ -589,11 +581,11 @@ class TrainingService:
                 if result is not None:
                     result = job.reused.join_result(result)
                     blobs = result.to_blobs()
-            changes.update(snapshot=snapshot, n_bytes=size_of(snapshot))
+            changes["snapshot"] = snapshot
         elif state == "stopped" and job.snapshot is not None:  # it was not built again
             changes["snapshot"] = replace(job.snapshot, status=state)
         if result is not None:
-            changes.update(lendable(result))
+            changes["parameters"] = lent(result)
         is_own = any("module" in variant.given for variant in job.experiment.sharing)
         keeps = job.kept and not job.owner and not is_own
         stores = result is not None and self._writer.has_store and keeps
@@ -623,7 +615,7 @@ class TrainingService:
         """Finish a job whose result the store has taken or, with a reason, has refused."""
         with self._changed:
             if reason:
-                log("result not stored", reason=reason, again=again)
+                log("result not stored", reason=reason.partition(":")[0], again=again)
             outcome = {"stored": not reason, "unstored": reason, "tried_again": again}
             self._queue.update(job_id, state="finished", storing=False, **outcome)
 
@@ -636,7 +628,7 @@ class TrainingService:
         """
         self._requests.give_up(turn)
         for command in self._modules.commands:  # before the jobs that need them
-            self._supervisor.process.send(command)
+            self.supervisor.process.send(command)
         for job in list(self._queue.jobs.values()):
             if job.over:
                 self._queue.update(job.id, obeyed=job.sent)

@@ -5,6 +5,8 @@ trained on another text than this copy has, counts as absent, and the next `put`
 
 There is one result per experiment, whichever engine, kind of processor and versions trained it; its
 snapshot names them. A result of another maker, whose bits differ, replaces it.
+
+A server writes from a thread of its own, `ResultWriter`, because a database may be slow or gone.
 """
 
 from __future__ import annotations
@@ -13,42 +15,20 @@ import contextlib
 import hashlib
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Delete,
-    Engine,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    Update,
-    delete,
-    func,
-    insert,
-    inspect,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from attnkit import __version__
 from attnkit.experiment.experiment import Experiment, from_text, hash_of
 from attnkit.foundation.language import mark
-from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.service.database import (
     DAMAGED,
     FOREIGN,
@@ -62,28 +42,28 @@ from attnkit.training.maker import Maker
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
-__all__ = ["LONGEST_NAME", "ResultStore", "TooLarge", "Unavailable"]
+__all__ = ["LONGEST_NAME", "ResultStore", "ResultWriter", "TooLarge", "Unavailable"]
 
-RESULTS = Table(
+RESULTS = sa.Table(
     "results",
-    MetaData(),
-    Column("hash", String(16), primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("text", Text, nullable=False),
-    Column("n_runs", Integer, nullable=False),
-    Column("steps", Integer, nullable=False),
-    Column("seconds", Float(53), nullable=False),
-    Column("version", Text, nullable=False),
-    Column("n_bytes", BigInteger, nullable=False),
-    Column("pinned", Boolean, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("used_at", BigInteger, nullable=False),
-    Column("snapshot", LargeBinary, nullable=False),
-    Column("parameters", LargeBinary, nullable=False),
-    Column("checksum", String(32), nullable=False),
-    Column("snapshot_checksum", String(32), nullable=False),
-    Index("results_used_at", "used_at"),
+    sa.MetaData(),
+    sa.Column("hash", sa.String(16), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("task", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("n_runs", sa.Integer, nullable=False),
+    sa.Column("steps", sa.Integer, nullable=False),
+    sa.Column("seconds", sa.Float(53), nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("n_bytes", sa.BigInteger, nullable=False),
+    sa.Column("pinned", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("used_at", sa.BigInteger, nullable=False),
+    sa.Column("snapshot", sa.LargeBinary, nullable=False),
+    sa.Column("parameters", sa.LargeBinary, nullable=False),
+    sa.Column("checksum", sa.String(32), nullable=False),
+    sa.Column("snapshot_checksum", sa.String(32), nullable=False),
+    sa.Index("results_used_at", "used_at"),
 )
 """One finished experiment per row. Times are in microseconds since 1970.
 
@@ -94,7 +74,9 @@ than parameters.
 VERSION = 3
 """Version of the table. Increase it with every change of the columns."""
 
-_VERSIONS = Table("results_schema", MetaData(), Column("version", Integer, nullable=False))
+_VERSIONS = sa.Table(
+    "results_schema", sa.MetaData(), sa.Column("version", sa.Integer, nullable=False)
+)
 """Table with a single row, the version of the table `results`."""
 
 LONGEST_NAME = 80
@@ -102,6 +84,17 @@ LONGEST_NAME = 80
 
 _TOUCH_SECONDS = 60.0
 """Seconds within which all reads of one result count as one use, to save writes."""
+
+RETRY_SECONDS = 2.0
+"""Time between two tries while the store does not answer."""
+
+MAX_BYTES = 2**27
+"""Size of all results that wait for the store; beyond it the oldest are given up."""
+
+UNREAD_SECONDS = 15.0
+"""Time without reads after a store did not answer one, so that pages do not wait for it."""
+
+T = TypeVar("T")
 
 
 class TooLarge(Exception):
@@ -133,7 +126,7 @@ class ResultStore:
 
     def __init__(
         self,
-        where: str | Path | Engine,
+        where: str | Path | sa.Engine,
         *,
         megabytes: int = 5000,
         result_megabytes: int | None = None,
@@ -203,27 +196,27 @@ class ResultStore:
                 )
             )
 
-    def _put(self, connection: Connection, values: dict[str, Any], maker: Maker) -> bool:
+    def _put(self, connection: sa.Connection, values: dict[str, Any], maker: Maker) -> bool:
         """Insert or replace a row, and make room for it; return whether that was needed."""
         lock_writers(connection)
         same_hash = RESULTS.c.hash == values["hash"]
         stored = _result(_select_row(connection, values["hash"], RESULTS.c))
         if stored is not None and stored.snapshot.maker == maker:
             return False
-        choices = select(RESULTS.c.name, RESULTS.c.pinned).where(same_hash)
+        choices = sa.select(RESULTS.c.name, RESULTS.c.pinned).where(same_hash)
         replaced = connection.execute(choices).one_or_none()
         kept = {"name": "", "pinned": False} if replaced is None else replaced._asdict()
-        connection.execute(delete(RESULTS).where(same_hash))
+        connection.execute(sa.delete(RESULTS).where(same_hash))
         excess = _n_bytes(connection) + values["n_bytes"] - self._max_bytes
-        unpinned = select(RESULTS.c.hash, _SIZE.label("n_bytes")).where(~RESULTS.c.pinned)
+        unpinned = sa.select(RESULTS.c.hash, _SIZE.label("n_bytes")).where(~RESULTS.c.pinned)
         oldest = unpinned.order_by(RESULTS.c.used_at, RESULTS.c.hash)
         for row in connection.execute(oldest).all() if excess > 0 else ():
             if excess > 0:
-                connection.execute(delete(RESULTS).where(RESULTS.c.hash == row.hash))
+                connection.execute(sa.delete(RESULTS).where(RESULTS.c.hash == row.hash))
                 excess -= row.n_bytes
         now = _next_use(connection)
-        connection.execute(insert(RESULTS).values(**values, **kept, used_at=now))
-        written = connection.scalar(select(RESULTS.c.checksum).where(same_hash))
+        connection.execute(sa.insert(RESULTS).values(**values, **kept, used_at=now))
+        written = connection.scalar(sa.select(RESULTS.c.checksum).where(same_hash))
         if written != values["checksum"]:  # a damaged index leads to another row
             raise Damaged(DAMAGED)
         return True
@@ -270,24 +263,24 @@ class ResultStore:
             search: Words that must all occur in the name, the task, the settings or the hash.
             limit: Largest number of entries.
         """
-        query = select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
+        query = sa.select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
         for word in _plain(search[:LONGEST_SEARCH]).split():
-            query = query.where(or_(*(c.icontains(word, autoescape=True) for c in _SEARCHED)))
+            query = query.where(sa.or_(*(c.icontains(word, autoescape=True) for c in _SEARCHED)))
         query = query.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
         rows = self.database.do(lambda connection: connection.execute(query).all(), changes=False)
         return [entry for entry in map(_entry, rows) if entry is not None]
 
     def rename(self, hash: str, name: str) -> bool:
         """Name a result, or remove its name with an empty one; False if it is not stored."""
-        return self._change(hash, update(RESULTS).values(name=_plain(name)[:LONGEST_NAME]))
+        return self._change(hash, sa.update(RESULTS).values(name=_plain(name)[:LONGEST_NAME]))
 
     def pin(self, hash: str, pinned: bool) -> bool:
         """Exempt a result from the size limit, or no longer; False if it is not stored."""
-        return self._change(hash, update(RESULTS).values(pinned=pinned))
+        return self._change(hash, sa.update(RESULTS).values(pinned=pinned))
 
     def delete(self, hash: str) -> bool:
         """Delete a result; False if it was not stored."""
-        return self._change(hash, delete(RESULTS))
+        return self._change(hash, sa.delete(RESULTS))
 
     def n_bytes(self) -> int:
         """Return the size of all stored snapshots and parameters in bytes."""
@@ -297,13 +290,13 @@ class ResultStore:
         """Close the connections; a later use opens new ones."""
         self.database.close()
 
-    def _change(self, hash: str, statement: Update | Delete) -> bool:
+    def _change(self, hash: str, statement: sa.Update | sa.Delete) -> bool:
         if not _is_hash(hash):
             return False
         statement = statement.where(RESULTS.c.hash == hash)
         return self.database.do(lambda connection: connection.execute(statement).rowcount) > 0
 
-    def _row(self, hash: str, columns: Iterable[Column[Any]]) -> Row[Any] | None:
+    def _row(self, hash: str, columns: Iterable[sa.Column[Any]]) -> sa.Row[Any] | None:
         """Return some columns of a row; None if it is not stored."""
         if not _is_hash(hash):
             return None
@@ -317,12 +310,113 @@ class ResultStore:
             return
         self._used_at = {**recent, hash: now}
 
-        def write(connection: Connection) -> None:
-            statement = update(RESULTS).where(RESULTS.c.hash == hash)
+        def write(connection: sa.Connection) -> None:
+            statement = sa.update(RESULTS).where(RESULTS.c.hash == hash)
             connection.execute(statement.values(used_at=_next_use(connection)))
 
         with contextlib.suppress(Unavailable):  # the result itself has been read
             self.database.do(write)
+
+
+class ResultWriter:
+    """Writes results to the store, and tries again until it has taken them.
+
+    Args:
+        store: The store; None: results are not stored.
+        report: Called with a job's id, the reason why the store did not take its result, and
+            whether it will be tried again; with an empty reason when the store has taken it. The
+            same reason is reported once.
+    """
+
+    def __init__(self, store: ResultStore | None, report: Callable[[str, str, bool], None]) -> None:
+        self._store, self._report = store, report
+        self._waiting: dict[str, tuple[bytes, bytes]] = {}  # snapshot and parameters by job
+        self._changed = threading.Condition()
+        self._closing = self._has_news = False
+        self._read_again_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="attnkit-store", daemon=True)
+        if store is not None:
+            self._thread.start()
+
+    @property
+    def has_store(self) -> bool:
+        """Whether there is a store."""
+        return self._store is not None
+
+    def write(self, job_id: str, snapshot: bytes, parameters: bytes) -> None:
+        """Store a finished result as soon as the store takes it; return at once."""
+        waiting, given_up = self._waiting, []
+        with self._changed:
+            waiting[job_id] = snapshot, parameters
+            while len(waiting) > 1 and sum(map(len, chain(*waiting.values()))) > MAX_BYTES:
+                given_up.append(next(iter(waiting)))
+                del waiting[given_up[-1]]
+            self._has_news = True
+            self._changed.notify_all()
+        for oldest in given_up:
+            self._report(oldest, mark("too many results wait for the store"), False)
+
+    def recall(self, experiment: Experiment) -> Snapshot | None:
+        """Return the last snapshot of a stored experiment; None if there is none, or no store."""
+        return self._read(lambda store: store.snapshot(experiment.hash))
+
+    def recall_result(self, experiment: Experiment) -> Result | None:
+        """Return a stored result with its parameters; None as in `recall`."""
+        return self._read(lambda store: store.result(experiment.hash))
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Try once more to store what waits, for at most so many seconds, then end the thread."""
+        with self._changed:
+            self._closing = self._has_news = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _read(self, read: Callable[[ResultStore], T | None]) -> T | None:
+        if self._store is None or time.monotonic() < self._read_again_at:
+            return None
+        try:
+            return read(self._store)
+        except Unavailable:
+            self._read_again_at = time.monotonic() + UNREAD_SECONDS
+            return None
+
+    def _run(self) -> None:
+        reported: dict[str, str] = {}  # reason why a result still waits, by job
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                (job, blobs), is_last = next(iter(self._waiting.items())), self._closing
+                self._has_news = False
+            reason, again = self._put(*blobs)
+            with self._changed:
+                if self._waiting.pop(job, None) and again:  # unless it was given up meanwhile
+                    self._waiting[job] = blobs  # behind the others, which may be smaller
+                answered = [job]
+                if again:
+                    answered = [one for one in self._waiting if reported.get(one) != reason]
+                    reported = dict.fromkeys(self._waiting, reason)
+            for one in answered:
+                self._report(one, reason, again)
+            if again and is_last:
+                return
+            if again:
+                with self._changed:  # a new result is tried at once, to report why it waits
+                    self._changed.wait_for(lambda: self._has_news, RETRY_SECONDS)
+
+    def _put(self, snapshot: bytes, parameters: bytes) -> tuple[str, bool]:
+        """Return why the store did not take a result, and whether another try may help."""
+        assert self._store is not None
+        try:
+            self._store.put(snapshot, parameters)
+        except (Unavailable, TooLarge) as error:
+            return message_of(error), isinstance(error, Unavailable)
+        except Exception as error:  # no error of one result may stop those behind it
+            return f"{type(error).__name__}: {error}"[:200], False
+        self._read_again_at = 0.0
+        return "", False
 
 
 def checksum(hash: str, snapshot: bytes, parameters: bytes = b"") -> str:
@@ -331,18 +425,18 @@ def checksum(hash: str, snapshot: bytes, parameters: bytes = b"") -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _prepare_tables(connection: Connection) -> None:
+def _prepare_tables(connection: sa.Connection) -> None:
     """Create the tables in an empty database, or check that those that exist can be used.
 
     Raises:
         Unavailable: If the tables cannot be used.
     """
     _VERSIONS.create(connection, checkfirst=True)
-    version = connection.scalar(select(_VERSIONS.c.version))
-    exists = inspect(connection).has_table("results")
+    version = connection.scalar(sa.select(_VERSIONS.c.version))
+    exists = sa.inspect(connection).has_table("results")
     if version is None and not exists:
         RESULTS.create(connection)
-        connection.execute(insert(_VERSIONS).values(version=VERSION))
+        connection.execute(sa.insert(_VERSIONS).values(version=VERSION))
     elif version not in (None, VERSION):
         raise Unavailable(
             mark(
@@ -353,18 +447,18 @@ def _prepare_tables(connection: Connection) -> None:
             )
         )
     else:
-        columns = inspect(connection).get_columns("results") if exists else []
+        columns = sa.inspect(connection).get_columns("results") if exists else []
         if version is None or not {c["name"] for c in columns} >= {*RESULTS.columns.keys()}:
             raise Damaged(FOREIGN)
 
 
 def _select_row(
-    connection: Connection, hash: str, columns: Iterable[Column[Any]]
-) -> Row[Any] | None:
-    return connection.execute(select(*columns).where(RESULTS.c.hash == hash)).one_or_none()
+    connection: sa.Connection, hash: str, columns: Iterable[sa.Column[Any]]
+) -> sa.Row[Any] | None:
+    return connection.execute(sa.select(*columns).where(RESULTS.c.hash == hash)).one_or_none()
 
 
-def _snapshot(row: Row[Any] | None) -> Snapshot | None:
+def _snapshot(row: sa.Row[Any] | None) -> Snapshot | None:
     """Decode the snapshot of a row; None if it is missing or torn, or this copy cannot read it."""
     if row is None or not isinstance(row.snapshot, bytes):  # SQLite stores any type anywhere
         return None
@@ -377,7 +471,7 @@ def _snapshot(row: Row[Any] | None) -> Snapshot | None:
     return snapshot if snapshot.experiment.hash == row.hash else None
 
 
-def _result(row: Row[Any] | None) -> Result | None:
+def _result(row: sa.Row[Any] | None) -> Result | None:
     """Decode snapshot and parameters of a row; None as in `_snapshot`."""
     snapshot = _snapshot(row)
     if row is None or snapshot is None or not isinstance(row.parameters, bytes):
@@ -390,7 +484,7 @@ def _result(row: Row[Any] | None) -> Result | None:
         return None
 
 
-def _entry(row: Row[Any]) -> StoredEntry | None:
+def _entry(row: sa.Row[Any]) -> StoredEntry | None:
     """Return the description of a row; None if the row was altered."""
     try:
         values = row._asdict()
@@ -407,18 +501,18 @@ _SEARCHED = (RESULTS.c.name, RESULTS.c.task, RESULTS.c.text, RESULTS.c.hash)
 """Columns in which a search finds words."""
 
 
-def _n_bytes(connection: Connection) -> int:
-    return int(connection.scalar(select(func.sum(_SIZE))) or 0)
+def _n_bytes(connection: sa.Connection) -> int:
+    return int(connection.scalar(sa.select(sa.func.sum(_SIZE))) or 0)
 
 
-_SIZE = func.length(RESULTS.c.snapshot) + func.length(RESULTS.c.parameters)
+_SIZE = sa.func.length(RESULTS.c.snapshot) + sa.func.length(RESULTS.c.parameters)
 """Actual size of a row. The column `n_bytes` is not used: if it is wrong in one row, others must
 not be deleted for that."""
 
 
-def _next_use(connection: Connection) -> int:
+def _next_use(connection: sa.Connection) -> int:
     """Return the current time, or a later one than every earlier use if the clock was set back."""
-    newest = connection.scalar(select(func.max(RESULTS.c.used_at)))
+    newest = connection.scalar(sa.select(sa.func.max(RESULTS.c.used_at)))
     return max(_microseconds(), newest + 1 if isinstance(newest, int) else 0)
 
 

@@ -49,9 +49,9 @@ from attnkit.service.protocol import (
     Request,
     Start,
     State,
-    Steer,
     Turn,
     Update,
+    Verb,
     Withdraw,
     encode,
     read,
@@ -141,89 +141,66 @@ class Turns:
 
 @dataclass
 class TrainingJob:
-    """One job with its training and its film.
+    """One job with its training and its film, which are built in its first turns.
 
     Attributes:
-        address: Jobs and requests of the same address share its turns.
+        start: The command that has begun it, or has continued it last.
+        verb: The last command to steer it.
+        building: The building of its training; None until it begins.
+        is_built: Whether it has its training and the recorder of its film.
         paused: Whether it trains no further.
+        pauses_at: Step at which it pauses again; None: no limit.
         reports: Whether its next turn sends a snapshot, although it may be paused.
-        steps_left: Number of steps before it pauses again; None: no limit.
         obeyed: Number of the last command.
         next_at: Time from which the next snapshot may be sent.
         pace: Seconds per step, as measured in the last turn.
-        max_seconds: Training time after which it is stopped.
-        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
     """
 
-    training: Training
-    recorder: Recorder
-    address: str = ""
+    start: Start
+    verb: Verb
+    building: SlicedWork[tuple[Training, Recorder]] | None = None
+    is_built: bool = False
+    training: Training = field(init=False)
+    recorder: Recorder = field(init=False)
     paused: bool = False
+    pauses_at: int | None = None
     reports: bool = False
-    steps_left: int | None = None
     obeyed: int = 0
     next_at: float = 0.0
     pace: float = 0.05
-    max_seconds: float = float("inf")
-    quiet_until: int = 0
 
-    @property
-    def n_steps_to_evaluation(self) -> int:
-        """Number of steps to the evaluation after the last step that pages have seen."""
-        evaluate_every = self.training.experiment.training.evaluate_every
-        seen = max(self.training.step, self.quiet_until)
-        return seen + evaluate_every - seen % evaluate_every - self.training.step
+    def begin(self) -> None:
+        """Begin with what was built, or continue a stopped job; then steer it as told last."""
+        self.reports = self.training.step >= self.start.step
+        self.steer(self.verb)
 
-    def begin(self, start: Start) -> None:
-        """Begin, or continue a stopped job, as a command says."""
-        self.paused, self.steps_left, self.obeyed = start.paused, None, 0
-        self.max_seconds, self.address = start.seconds, start.address
-        self.quiet_until = start.step
-        self.reports = self.training.step >= start.step
-
-    def obey(self, command: Steer) -> None:
-        """Pause, continue, or train to the next evaluation."""
-        self.obeyed = command.number
-        self.paused = command.verb == "pause"
-        self.steps_left = self.n_steps_to_evaluation if command.verb == "step" else None
+    def steer(self, verb: Verb) -> None:
+        """Pause, continue, or train to the evaluation after the last step that pages have seen."""
+        self.verb, self.paused, self.pauses_at = verb, verb == "pause", None
+        if self.is_built and verb == "step":
+            evaluate_every = self.training.experiment.training.evaluate_every
+            seen = max(self.training.step, self.start.step)
+            self.pauses_at = seen + evaluate_every - seen % evaluate_every
         self.reports = self.reports or self.paused
 
     def n_steps(self, seconds: float) -> int:
-        """Return the number of steps of a turn of about this length; they then count as taken."""
+        """Return the number of steps of a turn of about this length."""
         n_steps = max(1, round(seconds / self.pace))
         left = self.recorder.n_steps_left
         if left:  # equal turns up to the next frame, as each turn ends with its slowest cohort
             n_steps = math.ceil(left / max(1, round(left / n_steps)))
-        if self.steps_left is not None:
-            n_steps = min(n_steps, self.steps_left)
-            self.steps_left -= n_steps
+        if self.pauses_at is not None:
+            n_steps = min(n_steps, self.pauses_at - self.training.step)
         return n_steps
 
 
-@dataclass
-class Build:
-    """A job whose training is not built yet.
+def build(start: Start, engine: Engine) -> tuple[Training, Recorder]:
+    """Return a training at step 0, with its film.
 
-    Attributes:
-        start: The command to train it.
-        work: The building; None until it begins.
-        steer: The last command to steer the job; None if there was none.
+    It has the missing runs, or all runs if another maker has trained the finished ones.
     """
-
-    start: Start
-    work: SlicedWork[tuple[Training, Recorder]] | None = None
-    steer: Steer | None = None
-
-    def experiment(self, engine: Engine) -> Experiment:
-        """Return the missing runs, or all runs if another maker has trained the finished ones."""
-        start = self.start
-        same = tuple(start.maker) == Maker.here(pick_device("auto"), engine)
-        return from_text(start.missing if same else start.experiment)
-
-
-def build(experiment: Experiment, engine: Engine) -> tuple[Training, Recorder]:
-    """Return a training at step 0, with its film."""
-    training = Training(experiment, engine=engine)
+    same = tuple(start.maker) == Maker.here(pick_device("auto"), engine)
+    training = Training(from_text(start.missing if same else start.experiment), engine=engine)
     return training, Recorder(training)
 
 
@@ -252,7 +229,6 @@ class Worker:
     def __init__(self, output: BinaryIO) -> None:
         self._output, self._writing = output, threading.Lock()
         self._shares = Turns()
-        self._builds: dict[str, Build] = {}
         self._jobs: dict[str, TrainingJob] = {}
         self._held: dict[str, TrainingJob] = {}  # stopped jobs that can be continued
         self._inquiries: dict[bytes, Inquiry] = {}
@@ -300,11 +276,10 @@ class Worker:
                 if inquiry.begun or request.address not in answered:
                     path = ("answers", request.address, request.visitor)
                     turns.setdefault(path, partial(self._answer, key))
-        for name, waiting in self._builds.items():
-            turns["trainings", waiting.start.address, name] = partial(self._build, name)
         for name, job in self._jobs.items():
-            if job.reports or not job.paused:
-                turns["trainings", job.address, name] = partial(self._train, name)
+            if not job.is_built or job.reports or not job.paused:
+                turn = self._train if job.is_built else self._build
+                turns["trainings", job.start.address, name] = partial(turn, name)
         return turns
 
     # commands
@@ -325,33 +300,30 @@ class Worker:
             with contextlib.suppress(Exception):  # the estimates then follow the first jobs
                 self._write(Pace(measure_pace(engine), engine))
         elif isinstance(command, Start):
+            verb: Verb = "pause" if command.paused else "resume"
             job = self._held.pop(command.resumes, None)
             if job is None:
-                self._builds[command.job] = Build(command)
+                job = TrainingJob(command, verb)
             else:
-                job.begin(command)
-                self._jobs[command.job] = job
-        elif command.job in self._builds:
-            self._steer_build(command)
+                job.start, job.verb, job.obeyed = command, verb, 0
+                job.begin()
+            self._jobs[command.job] = job
         elif command.job in self._jobs:  # not finished in the meantime
             job = self._jobs[command.job]
-            job.obey(command)
-            if command.verb == "stop":
+            job.obeyed = command.number
+            if command.verb != "stop":
+                job.steer(command.verb)
+            elif job.is_built:
                 started = time.monotonic()
                 self._end(command.job, "stopped")
-                path = ("trainings", job.address, command.job)
+                path = ("trainings", job.start.address, command.job)
                 self._shares.charge(path, time.monotonic() - started)
-
-    def _steer_build(self, command: Steer) -> None:
-        """Steer a job that is not built yet; if it is stopped, it is never built."""
-        build_of_job = self._builds[command.job]
-        build_of_job.steer = command
-        if command.verb == "stop":
-            del self._builds[command.job]
-            if build_of_job.work is not None:
-                build_of_job.work.withdraw()
-                self._has_ended = True
-            self._write(Update(command.job, "stopped", command.number))
+            else:
+                del self._jobs[command.job]
+                if job.building is not None:
+                    job.building.withdraw()
+                    self._has_ended = True
+                self._write(Update(command.job, "stopped", command.number))
 
     def _withdraw(self, request: str) -> None:
         """Drop a request, and the computation of its answer if nobody else has asked for it."""
@@ -381,24 +353,20 @@ class Worker:
 
     def _build(self, name: str) -> None:
         """Build a training for one turn; if it is finished, begin its job."""
-        building = self._builds[name]
-        start, engine = building.start, self._engine
+        job = self._jobs[name]
         self._write(Turn((name,)))
         try:
-            if building.work is None:
-                building.work = SlicedWork(partial(build, building.experiment(engine), engine))
-            if not building.work.advance(SLICE_SECONDS):
+            if job.building is None:
+                job.building = SlicedWork(partial(build, job.start, self._engine))
+            if not job.building.advance(SLICE_SECONDS):
                 return
-            job = TrainingJob(*building.work.result())
+            job.training, job.recorder = job.building.result()
         except Exception as error:  # the page must learn of any error
-            del self._builds[name]
+            del self._jobs[name]
             self._fail(name, error)
             return
-        del self._builds[name]
-        job.begin(start)
-        if building.steer is not None:
-            job.obey(building.steer)
-        self._jobs[name] = job
+        job.is_built, job.building = True, None
+        job.begin()
 
     def _train(self, name: str) -> None:
         """Train a job for one turn, or send its snapshot if one was requested."""
@@ -419,14 +387,13 @@ class Worker:
         job.pace = (time.monotonic() - started) / n_steps
         if job.training.finished:
             self._end(name, "finished")
-        elif job.training.seconds > job.max_seconds:
-            most = job.max_seconds
+        elif job.training.seconds > (most := job.start.seconds):
             limit = mark("after {most:.0f} s of training, the limit of this copy", most=most)
             self._end(name, "stopped", limit)
-        elif job.steps_left == 0:
-            job.paused, job.steps_left = True, None
+        elif job.training.step == job.pauses_at:
+            job.steer("pause")
             self._send(name, job, "paused")
-        elif time.monotonic() >= job.next_at and job.training.step >= job.quiet_until:
+        elif time.monotonic() >= job.next_at and job.training.step >= job.start.step:
             self._send(name, job, "running")
 
     # ends and messages
@@ -462,8 +429,8 @@ class Worker:
             self._fail(name, error)
             return
         self._write(Update(name, state, job.obeyed, reason, snapshot, parameters))
-        rest = rest_after(len(snapshot))
-        n_active = sum(not other.paused for other in self._jobs.values())
+        rest = SNAPSHOT_SECONDS + len(snapshot) / BYTES_PER_SECOND
+        n_active = sum(other.is_built and not other.paused for other in self._jobs.values())
         job.next_at = time.monotonic() + rest * max(1, n_active)
 
     def _fail(self, name: str, error: Exception) -> None:
@@ -486,11 +453,6 @@ class Worker:
                 self._write(Beat())
 
 
-def rest_after(n_bytes: int) -> float:
-    """Return the shortest time in seconds between a snapshot of `n_bytes` and the next one."""
-    return SNAPSHOT_SECONDS + n_bytes / BYTES_PER_SECOND
-
-
 def _warm_up() -> None:
     """Take one step of a small experiment, because torch imports and sets up much on first use."""
     experiment = Experiment(n_seeds=1, batch_size=16, n_eval=16, steps=1)
@@ -501,11 +463,6 @@ def _compile(worker: Worker, commands: queue.Queue[Command | None]) -> None:
     """Compile the engine, and let the worker measure its pace."""
     worker.take_engine()
     commands.put(MeasurePace())
-
-
-def _most_megabytes() -> float:
-    """Return the memory that the process may take in addition to what torch takes, in MiB."""
-    return MARGIN * server_settings().training_megabytes + ANSWERS_MEGABYTES
 
 
 def _read_commands(commands: queue.Queue[Command | None]) -> None:
@@ -524,7 +481,8 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     prepare_for_training()
-    limit_memory(min(free_and_total_memory()[1], _most_megabytes()))
+    most_megabytes = MARGIN * server_settings().training_megabytes + ANSWERS_MEGABYTES
+    limit_memory(min(free_and_total_memory()[1], most_megabytes))
     commands: queue.Queue[Command | None] = queue.Queue()
     worker = Worker(output)
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()

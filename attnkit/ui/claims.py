@@ -33,8 +33,7 @@ from attnkit.ui.lab.lab import MOST_COLUMNS
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.series import Series
-from attnkit.ui.server.presence import watcher
-from attnkit.ui.server.service import training_time
+from attnkit.ui.server.service import training_time, watcher
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import with_hidden
 from attnkit.ui.widgets import bound

@@ -11,7 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attnkit.foundation.language import ENGLISH, LANGUAGES, language, set_language_source, tr
 from attnkit.ui.address import LANGUAGE, browser_language
-from attnkit.ui.server.widget_values import send_choices_again
+from attnkit.ui.server.browser_messages import send_choices_again
 
 TRANSLATED = frozenset({"lab", "questions", "guide"})
 """Names of the pages that are there in every language."""

@@ -14,8 +14,7 @@ from attnkit.ui.address import is_quiet, open_choice
 from attnkit.ui.lab.lab import Lab, setting_key
 from attnkit.ui.lab.task_examples import default_experiment
 from attnkit.ui.language import page_link
-from attnkit.ui.server.presence import watcher
-from attnkit.ui.server.service import training_service
+from attnkit.ui.server.service import training_service, watcher
 
 OPENING_SECONDS = 30.0
 """Seconds after a page was opened in which every run sends all widgets' values to the browser.

@@ -6,7 +6,7 @@ import secrets
 
 from attnkit.realmodels.atlas import Atlas
 from attnkit.ui.cache import Cache
-from attnkit.ui.server.singletons import Singleton
+from attnkit.ui.server.service import Singleton
 
 MOST_ATLASES, MOST_BYTES = 20, 2**27
 """Limits of what one server keeps; beyond them, the least recently opened is dropped first."""

@@ -25,8 +25,8 @@ from attnkit.ui.atlas.choice import numbers
 from attnkit.ui.atlas.custom_model import LONGEST_SOURCE, TICK_SECONDS, off_here
 from attnkit.ui.atlas.model_process import ModelProcess
 from attnkit.ui.markdown import plain
+from attnkit.ui.server.browser_messages import LONGEST_TEXT
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.server.widget_values import LONGEST_TEXT
 from attnkit.ui.standalone import standalone_html
 from attnkit.ui.widgets import bound, download
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import parse_qsl
 
 import streamlit as st
@@ -20,7 +21,6 @@ from attnkit.experiment.links import read_link
 from attnkit.foundation.language import language, tr
 from attnkit.foundation.settings import message_of
 from attnkit.service.classes import USUAL_PUPILS, Classes, Classroom, Guess, Standing
-from attnkit.service.database import Database
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
@@ -28,9 +28,7 @@ from attnkit.ui.address import CLASS, LANGUAGE, QUIET, shortened, without_kept
 from attnkit.ui.markdown import plain
 from attnkit.ui.page_tools import PROJECTOR
 from attnkit.ui.reference.lessons import Lesson, lessons
-from attnkit.ui.server.presence import watcher
-from attnkit.ui.server.singletons import Singleton
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import result_store, watcher
 from attnkit.ui.server.visitor_address import session_address
 
 SIZE = "class_size"
@@ -40,16 +38,14 @@ _JOINED = "joined_class"
 """Key in the session's state of the class that was found."""
 
 
-def _classes() -> Classes:
-    def database() -> Database | None:
-        store = result_store()
-        return store.database if isinstance(store, ResultStore) else None
-
-    return Classes(database)
+def classes() -> Classes:
+    """Return the classes of this server."""
+    return _classes_in(result_store())
 
 
-classes = Singleton(_classes)
-"""Return the classes of this server."""
+@lru_cache(1)
+def _classes_in(store: ResultStore | Unavailable) -> Classes:
+    return Classes(store.database if isinstance(store, ResultStore) else None)
 
 
 def begin(lesson: str) -> None:

@@ -26,8 +26,7 @@ from attnkit.ui.address import QUIET, Linked
 from attnkit.ui.lab.classroom import lesson_link
 from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.render_cache import curves_only, with_variants
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.storage import stored_experiment
+from attnkit.ui.server.service import stored_experiment, training_service
 from attnkit.ui.watched_job import WatchedJob
 from attnkit.variants import Variant, read_variants
 from attnkit.variants.sharing import Sharing

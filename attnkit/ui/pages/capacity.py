@@ -42,8 +42,7 @@ from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.presence import watcher
-from attnkit.ui.server.service import training_service
+from attnkit.ui.server.service import training_service, watcher
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import with_hidden
 from attnkit.ui.sweeps.choice import (

@@ -19,7 +19,6 @@ from attnkit.ui.server.owner import (
     has_page,
     is_signed_in,
     n_sessions,
-    queue_table,
     shut_seconds,
     sign_in,
     sign_out,
@@ -102,7 +101,7 @@ def live_area() -> None:
     show_metrics(jobs)
     st.subheader("Experiments", anchor=False)
     st.dataframe(
-        queue_table(jobs),
+        pd.DataFrame(jobs).drop(columns="id", errors="ignore"),
         hide_index=True,
         height=320,
         key="owner_queue",
@@ -187,7 +186,7 @@ def stop_area(
 def show_metrics(jobs: list[dict[str, object]]) -> None:
     """Draw the numbers of sessions, jobs and megabytes of memory."""
     service = training_service()
-    n_queued = sum(job["state"] == "queued" for job in jobs)
+    process, n_queued = service.supervisor.process.id, sum(job["state"] == "queued" for job in jobs)
     free, total = free_and_total_memory()
     with st.container(horizontal=True):
         show_metric("Open tabs", n_sessions())
@@ -196,8 +195,8 @@ def show_metrics(jobs: list[dict[str, object]]) -> None:
         show_metric("Server, MB", megabytes_of())
         show_metric(
             "Training process, MB",
-            megabytes_of(service.process_id),
-            f"process {service.process_id}, began anew {service.n_restarts} times",
+            megabytes_of(process),
+            f"process {process}, began anew {service.supervisor.n_restarts} times",
         )
         show_metric("Free, MB", free, f"of {total:,.0f} on this machine or in this container")
         size = store_megabytes()

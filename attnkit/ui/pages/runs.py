@@ -40,7 +40,7 @@ from attnkit.ui.reference.runs import (
     what_each_reached,
 )
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import result_store
 from attnkit.ui.session import lab_link, with_hidden
 from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
 

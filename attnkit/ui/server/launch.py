@@ -6,6 +6,7 @@ that it needs neither Streamlit nor a free main thread.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import errno
 import os
@@ -15,8 +16,9 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -26,7 +28,6 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.process import WITH_PARENT, environment_with_package
 from attnkit.foundation.settings import InvalidSettings, shown
-from attnkit.ui.server.hubs import hub_address, hub_advice
 
 if TYPE_CHECKING:
     from attnkit.training.results import Result
@@ -40,6 +41,12 @@ PORT = 7580
 LARGEST_PORT = 65535
 """Largest number of a port."""
 
+LISTENING_SECONDS = 1.0
+"""Seconds until the server answers; a browser opened earlier shows an empty page for a moment."""
+
+_ALL_ADDRESSES = (None, "0.0.0.0", "::")
+"""Hosts of a server that listens at every address of this computer."""
+
 _HOST_VARIABLE, _PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
 
 _KINDS = {"integer": "a whole number", "float": "a number", "boolean": "true or false"}
@@ -47,6 +54,15 @@ _KINDS = {"integer": "a whole number", "float": "a number", "boolean": "true or 
 
 _STOP_SECONDS = 15.0
 """Longest time that a server may take to end."""
+
+_COLAB = (
+    "Colab passes no WebSockets on, so no browser can open the dashboard that runs there: show "
+    "results in the notebook (`result`, `result.plot()`), or run attnkit on your own computer."
+)
+_JUPYTERHUB = (
+    "This address needs jupyter-server-proxy: if it is not found, run `pip install "
+    "jupyter-server-proxy` in the environment of JupyterLab and restart your server."
+)
 
 
 def dashboard_script() -> Path:
@@ -124,7 +140,6 @@ def serve(
     from streamlit.web import bootstrap
 
     from attnkit.ui.server.guard import guards
-    from attnkit.ui.server.lifespan import lifespan
     from attnkit.ui.server.visitor_address import trust_only_our_setting
 
     script = str(dashboard_script())
@@ -140,6 +155,42 @@ def serve(
         raise InvalidSettings(f"options of Streamlit: {error}") from error
     announced = partial(lifespan, link=link, announce=announce)
     st.App(script, lifespan=announced, middleware=guards()).run(config=options)
+
+
+@asynccontextmanager
+async def lifespan(
+    _: object, link: str = "", announce: Callable[[str], None] | None = None
+) -> AsyncIterator[None]:
+    """Start the services of the pages before the first visitor comes, and stop them at the end.
+
+    On a machine with a screen the dashboard opens in a browser. Streamlit does that by itself for
+    plain scripts only, not for an `st.App`.
+
+    Args:
+        link: Query string of the page that opens, with its "?".
+        announce: Receives the address of that page; on a hub, the one for browsers elsewhere.
+    """
+    import streamlit as st
+    from streamlit import config
+    from streamlit.web.server.server_util import get_url
+
+    from attnkit.ui.server import startup
+
+    startup.start()
+    manual = config.is_manually_set("browser.serverAddress")
+    host = st.get_option("browser.serverAddress" if manual else "server.address")
+    reached = "localhost" if host in _ALL_ADDRESSES else host
+    reached = f"[{reached}]" if ":" in reached else reached
+    address = get_url(reached) + (f"/{link}" if link else "")
+    if announce is not None:
+        port, base = (st.get_option(f"server.{name}") for name in ("port", "baseUrlPath"))
+        through_hub = hub_address(port, base)
+        announce(f"{through_hub}{link}" if through_hub else address)
+    if not st.get_option("server.headless"):
+        loop = asyncio.get_running_loop()
+        loop.call_later(LISTENING_SECONDS, webbrowser.open, address)
+    yield
+    startup.stop()
 
 
 def options_of_user(script: str) -> dict[str, Any]:
@@ -332,3 +383,31 @@ def _store(result: Result) -> None:
             store.put(*result.to_blobs())
         finally:
             store.close()
+
+
+def hub_address(port: int, base: str = "") -> str:
+    """Return the address of a port for a browser outside of the hub; empty without a hub.
+
+    Without `JUPYTERHUB_PUBLIC_URL` it is only a path, which works as a link within a notebook.
+
+    Args:
+        port: Port on which a server listens.
+        base: Path of the server's pages, as in Streamlit's option `server.baseUrlPath`.
+    """
+    end = f"{base.strip('/')}/".lstrip("/")
+    if "CODESPACES" in os.environ:
+        names = ("CODESPACE_NAME", "GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN")
+        name, domain = (os.environ.get(variable) for variable in names)
+        return f"https://{name}-{port}.{domain}/{end}" if name and domain else ""
+    if prefix := os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "").strip("/"):
+        public = os.environ.get("JUPYTERHUB_PUBLIC_URL", "").rstrip("/")
+        start = public if public.endswith(f"/{prefix}") else f"/{prefix}"
+        return f"{start}/proxy/{port}/{end}"
+    return ""
+
+
+def hub_advice() -> str:
+    """Return what a hub needs before its users can open the dashboard; empty without such a hub."""
+    if "COLAB_RELEASE_TAG" in os.environ:
+        return _COLAB
+    return _JUPYTERHUB if os.environ.get("JUPYTERHUB_SERVICE_PREFIX") else ""

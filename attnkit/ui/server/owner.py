@@ -1,30 +1,66 @@
-"""Data of the owner's page: who may see it, and the state of the server."""
+"""The owner's page: who may see it, and the state of the server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import hmac
+import threading
+import time
 
-import pandas as pd
 import streamlit as st
 from streamlit import runtime
 
-from attnkit.service.gate import Gate
 from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.ui.server.singletons import Singleton
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.service import Singleton, result_store
 from attnkit.ui.server.visitor_address import session_address
 
 SIGNED_IN = "owner"
 """Key of the session state that is true once the owner has signed in."""
+
+LONGEST_DELAY, LONGEST_WAIT, MOST_ADDRESSES = 10.0, 600.0, 10_000
+"""Limits of a gate: seconds before an attempt and after a wrong one, and remembered addresses."""
 
 _STORE_SECONDS = 30.0
 """Seconds for which the size of the store is cached."""
 
 _TABS = "active_sessions"
 """Streamlit's name for the number of connected tabs."""
+
+
+class Gate:
+    """Gate that opens for one secret, with at most one attempt a second. Safe in many threads.
+
+    After a wrong secret its address must wait for 2 seconds, then twice as long each time. If the
+    secret is empty, the gate never opens.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret, self._lock, self._free_at = secret.encode(), threading.Lock(), 0.0
+        self._guessers: dict[str, tuple[int, float]] = {}  # wrong secrets, end of the wait
+
+    def opens(self, secret: str, address: str = "") -> bool:
+        """Return whether a secret is right, after earlier attempts; while shut, none is."""
+        with self._lock:
+            if not self._secret or self.shut_seconds(address) > 0:
+                return False
+            now = time.monotonic()
+            begins = max(now, self._free_at)
+            self._free_at = begins + 1.0
+            right = hmac.compare_digest(secret.encode("utf-8", "replace"), self._secret)
+            n_wrong = self._guessers.pop(address, (0, 0.0))[0] + 1
+            if not right:
+                wait = min(LONGEST_WAIT, 2.0 ** min(n_wrong, 10))
+                self._guessers[address] = n_wrong, begins + wait
+            if len(self._guessers) > MOST_ADDRESSES:
+                del self._guessers[next(iter(self._guessers))]
+        time.sleep(begins - now)
+        return right
+
+    def shut_seconds(self, address: str = "") -> float:
+        """Return for how many seconds every secret of an address is refused."""
+        _, until = self._guessers.get(address, (0, 0.0))
+        return max(0.0, self._free_at - LONGEST_DELAY - time.monotonic(), until - time.monotonic())
 
 
 def has_page() -> bool:
@@ -84,16 +120,3 @@ def store_notes() -> list[str]:
     """Return notes on unreadable files of the store that were replaced since the server started."""
     store = result_store()
     return list(store.notes) if isinstance(store, ResultStore) else []
-
-
-def queue_table(jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return a table of jobs; only those that wait have a place."""
-    table = pd.DataFrame(jobs, columns=_COLUMNS)
-    table.insert(_COLUMNS.index("step"), "done", 100 * table["step"] / table["steps"])
-    return table.drop(columns="step").assign(place=table["place"].where(table["place"] > 0))
-
-
-_COLUMNS = [
-    *("state", "place", "task", "hash", "runs", "step", "steps", "seconds", "waited"),
-    *("megabytes", "watchers", "restarts", "stored", "address"),
-]

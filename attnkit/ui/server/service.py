@@ -1,15 +1,130 @@
-"""The training service, of which a server has one, and the time that training takes, in words."""
+"""What a server has once: the store, the training service, and who a session is to them."""
 
 from __future__ import annotations
 
+import gc
+import hashlib
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from functools import cache
+from typing import Generic, TypeVar
+
+import streamlit as st
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
+
 from attnkit.experiment import Experiment
-from attnkit.foundation.language import tr
+from attnkit.foundation.language import mark, tr
+from attnkit.foundation.process import give_memory_back
+from attnkit.service.jobs import Watcher
+from attnkit.service.logs import log
+from attnkit.service.server import server_settings
 from attnkit.service.service import TrainingService
-from attnkit.service.store import ResultStore
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training.pace import duration_in_words
-from attnkit.ui.server.singletons import Singleton
-from attnkit.ui.server.storage import result_store
 from attnkit.ui.server.turns import waiting
+from attnkit.ui.server.visitor_address import session_address
+
+CONNECTION = "attnkit"
+"""Name of the connection in Streamlit's secrets; it overrides the server's settings."""
+
+FIRST_FRAME_SECONDS = 0.3
+"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
+
+SWEEP_SECONDS = 5.0
+"""Seconds between two collections, at least; each holds the server for about 50 ms."""
+
+T = TypeVar("T")
+
+
+class Singleton(Generic[T]):
+    """Function that makes an object at its first call and returns it to every caller.
+
+    It can be used as a decorator. Callers in other threads wait until the object is made. If that
+    fails, the next caller tries again. `st.cache_resource` is not the owner of such objects,
+    because one message from any visitor (`clear_cache`) empties all of Streamlit's caches.
+
+    Args:
+        make: Makes the object.
+        release: Called with the object when it is cleared.
+    """
+
+    def __init__(
+        self, make: Callable[[], T], release: Callable[[T], object] = lambda _: None
+    ) -> None:
+        self._make, self._release = make, release
+        self._lock, self._objects = threading.Lock(), list[T]()
+
+    def __call__(self) -> T:
+        """Return the object, and make it if there is none yet."""
+        with self._lock:
+            if not self._objects:
+                self._objects.append(self._make())
+            return self._objects[0]
+
+    def clear(self) -> None:
+        """Release the object; the next call makes another one."""
+        with self._lock:
+            cleared, self._objects = self._objects, []
+        for released in cleared:
+            self._release(released)
+
+
+def _open_store() -> ResultStore | Unavailable:
+    settings = server_settings()
+    try:
+        return ResultStore(
+            _connection() or settings.store,
+            megabytes=settings.store_megabytes,
+            result_megabytes=settings.result_megabytes,
+            moved=lambda why: log("database moved aside", reason=why),
+        )
+    except Unavailable as error:
+        return error
+
+
+def _close_store(store: ResultStore | Unavailable) -> None:
+    if not isinstance(store, Unavailable):
+        store.close()
+
+
+result_store = Singleton(_open_store, release=_close_store)
+"""Return the store, or the error that says why the settings describe none.
+
+A database that is away is noticed at its use only: every method may raise `Unavailable`."""
+
+
+def stored_experiment(hash: str) -> Experiment | str | None:
+    """Return the experiment of a stored result; None if absent, a text if the store fails."""
+    store = result_store()
+    if isinstance(store, Unavailable):
+        return str(store)
+    try:
+        return store.experiment(hash)
+    except Unavailable as error:
+        return str(error)
+
+
+def _connection() -> Engine | None:
+    """Return the database of `[connections.attnkit]` in the secrets; None if they have none."""
+    try:
+        if CONNECTION not in st.secrets.get("connections", {}):
+            return None
+    except StreamlitSecretNotFoundError:
+        return None
+    try:
+        engine: Engine = st.connection(CONNECTION, type="sql").engine
+    except (ImportError, StreamlitAPIException, SQLAlchemyError, ValueError):
+        # Their texts may hold a password. Without +psycopg, SQLAlchemy takes another driver.
+        text = mark(
+            "[connections.attnkit] in the secrets is not the address of a database whose driver is "
+            "installed; that of PostgreSQL begins with postgresql+psycopg://"
+        )
+        raise Unavailable(text) from None
+    return engine
 
 
 def _start_service() -> TrainingService:
@@ -17,9 +132,6 @@ def _start_service() -> TrainingService:
     kept = store if isinstance(store, ResultStore) else None
     return TrainingService(store=kept, waiting=waiting)
 
-
-FIRST_FRAME_SECONDS = 0.3
-"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
 
 training_service = Singleton(_start_service, release=TrainingService.close)
 """Return the service; it is started with the server, or else with the first page."""
@@ -40,3 +152,60 @@ def training_time(*experiments: Experiment, reuse: bool = True) -> str:
         return tr("about {time} on this server, longer while others train", time=time)
     # Translators: After "It takes" or a similar beginning of a sentence.
     return tr("about {time} on this server", time=time)
+
+
+def watcher() -> Watcher:
+    """Return the tab and visitor of this session; on a hosted copy with the network address."""
+    if "visitor" not in st.session_state:
+        st.session_state.visitor = _browser() or uuid.uuid4().hex
+    address = session_address() if server_settings().hosted else ""
+    return Watcher(_tab(), st.session_state.visitor, address)
+
+
+def _browser() -> str:
+    """Return an id that all tabs of a browser share, from Streamlit's XSRF cookie; or "".
+
+    The cookie is `2|mask|masked token|time`, with a new mask every time.
+    """
+    try:
+        _, mask, masked, _ = st.context.cookies["_streamlit_xsrf"].split("|")
+        key = bytes.fromhex(mask)
+        token = bytes(byte ^ key[i % len(key)] for i, byte in enumerate(bytes.fromhex(masked)))
+    except (KeyError, ValueError, ZeroDivisionError):
+        return ""
+    return hashlib.blake2b(token, digest_size=8).hexdigest()
+
+
+_somebody_left = threading.Event()
+
+
+def _gone(tab: str) -> None:
+    """Report that the tab has lost its connection; a session that goes on arrives anew."""
+    training_service().leave(tab)
+    _somebody_left.set()
+
+
+@st.cache_resource(scope="session", show_spinner=False, on_release=_gone)
+def _tab() -> str:
+    tab = uuid.uuid4().hex
+    training_service().arrive(tab)
+    return tab
+
+
+@cache
+def sweep() -> None:
+    """Start the thread that collects the garbage of closed tabs, once per server.
+
+    Each tab leaves event loops, with open files, in reference cycles. Streamlit's own collection
+    after every script run is switched off, and the interpreter collects too rarely for three files
+    per visit.
+    """
+
+    def collect() -> None:
+        while _somebody_left.wait():
+            time.sleep(SWEEP_SECONDS)  # other tabs may be closed meanwhile
+            _somebody_left.clear()
+            gc.collect()
+            give_memory_back()
+
+    threading.Thread(target=collect, name="attnkit-sweeper", daemon=True).start()

@@ -8,15 +8,11 @@ import streamlit as st
 from streamlit import config, net_util
 
 from attnkit.foundation.process import n_cores, prepare_for_serving
-from attnkit.service.foreign_logs import log_foreign_errors
-from attnkit.service.logs import log, versions
+from attnkit.service.logs import log, log_foreign_errors, versions
 from attnkit.service.server import server_settings
 from attnkit.ui.server import guard
-from attnkit.ui.server.message_cache import decide_what_browsers_keep
-from attnkit.ui.server.presence import sweep
-from attnkit.ui.server.service import training_service
-from attnkit.ui.server.singletons import Singleton
-from attnkit.ui.server.storage import result_store
+from attnkit.ui.server.browser_messages import decide_what_browsers_keep
+from attnkit.ui.server.service import Singleton, result_store, sweep, training_service
 
 
 @Singleton

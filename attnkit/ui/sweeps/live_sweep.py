@@ -25,8 +25,7 @@ from attnkit.ui.lab.controls import labels_of
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.series import Series
-from attnkit.ui.server.presence import watcher
-from attnkit.ui.server.service import training_service
+from attnkit.ui.server.service import training_service, watcher
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.sweeps.choice import OWN, CapacityChoice, text_of
 from attnkit.ui.widgets import bound
