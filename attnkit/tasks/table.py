@@ -25,16 +25,16 @@ from attnkit.foundation.settings import dial, disagreement
 from attnkit.foundation.words import listed
 from attnkit.tasks.base import HELD_OUT_ONE_IN, NOTHING, Examples, Label
 from attnkit.tasks.draws import choose, choose_few
-from attnkit.tasks.own_data import OwnData, check_present, register_own
-from attnkit.tasks.own_files import (
+from attnkit.tasks.own_data import (
     LONGEST_SHOWN,
-    TABLES,
-    Choices,
+    OwnData,
+    check_present,
     kinds,
-    read_file,
+    register_own,
     rows_in,
     table_text,
 )
+from attnkit.tasks.own_files import TABLES, Choices, read_file
 from attnkit.tasks.phonebook import entry_label
 
 if TYPE_CHECKING:
@@ -224,8 +224,10 @@ class Table(OwnData):
         return cls(reading.data, **settings)
 
     @classmethod
+    @lru_cache(8)
     def text_form(cls, data: str) -> str:
-        return _text_form(data, cls.n_columns)
+        check_present(data)
+        return table_text(data, cls.n_columns)
 
     @classmethod
     def most_entries(cls, data: str) -> int:
@@ -370,12 +372,6 @@ class Table(OwnData):
 
     def answer_text(self, answer: int) -> str:
         return self.rows.words(self.n_columns - 1)[answer]
-
-
-@lru_cache(8)
-def _text_form(data: str, n_columns: int) -> str:
-    check_present(data)
-    return table_text(data, n_columns)
 
 
 def on_axis(name: str) -> str:
