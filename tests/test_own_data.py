@@ -317,6 +317,7 @@ FILES = [  # a file; its ending, or how it is read; what the data or a message h
     ("\n".join(["Ort|Ruf", *(f"a{i:c}|0{i}/1" for i in range(65, 85))]), Choices(), "aA\t065/1"),
     (KINDS.astype(str).to_json(), Choices(), "0.1\t1\n0.2\t2"),
     (DAYS, Choices(), "2024-01-02\t1\n2024-01-03\t2"),
+    (DAYS.assign(key=DAYS["key"].dt.to_period("D")), Choices(), "2024-01-02\t1\n2024-01-03\t2"),
     ("\t\nkey|value\n--|--\n" + EMPTY[:-6].replace(",", "|"), Choices(), "key 0\tvalue 0"),
     ("key,value\n", ".csv", "0 different rows"),
     (lines(20, "k{i},v"), ".csv", "2 different answers"),

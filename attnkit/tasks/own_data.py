@@ -15,6 +15,7 @@ from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard, TypeVar
 from urllib.parse import quote
+from uuid import UUID
 
 import numpy as np
 
@@ -46,8 +47,8 @@ LONGEST_NAME = 100
 LONGEST_SHOWN = 12
 """Largest number of characters of a name on an axis."""
 
-_SINGLE = (Number, np.bool_, time, timedelta)
-"""Types of the values, beside texts and dates, that a cell can have."""
+_SINGLE = (Number, np.bool_, time, timedelta, UUID)
+"""Types of the values, beside texts, dates and those of pandas, that a cell can have."""
 
 _MISSING = ("None", "nan", "NaT", "<NA>")
 """How values that stand for a missing cell are written, none of which is a text."""
@@ -279,7 +280,7 @@ def cell_text(cell: Any) -> Any:
         return ""
     if isinstance(cell, date):
         return text.removesuffix(" 00:00:00")
-    if isinstance(cell, _SINGLE):
+    if isinstance(cell, _SINGLE) or type(cell).__module__.partition(".")[0] == "pandas":
         return text
     return cell.tolist() if isinstance(cell, np.ndarray) else cell
 

@@ -89,6 +89,7 @@ class Relations(Table):
     )
 
     @classmethod
+    @lru_cache(8)
     def text_form(cls, data: str) -> str:
         text = super().text_form(data)
         _graph(text)
