@@ -16,7 +16,7 @@ from attnkit.tasks.base import NOTHING, Examples, Label, Task
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
 from attnkit.tasks.phonebook import chance_of_one_in
-from attnkit.tasks.table import Table, on_axis, rows_of
+from attnkit.tasks.table import ByKey, Table, on_axis, rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -301,21 +301,6 @@ class _Walked(NamedTuple):
         return np.where(self.target >= 0, found, NOTHING)
 
 
-class _ByKey:
-    """Values by key, of which random ones are drawn."""
-
-    def __init__(self, keys: np.ndarray, values: np.ndarray) -> None:
-        order = np.argsort(keys, kind="stable")
-        self._keys, self._values = keys[order], values[order]
-
-    def draw(self, keys: np.ndarray, lots: np.ndarray, nothing: int = NOTHING) -> np.ndarray:
-        """Return a random value of each key; `nothing` where it has none."""
-        low, high = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
-        place = low + np.floor(lots * (high - low)).astype(np.int64)
-        found = self._values[place.clip(max=len(self._values) - 1)]
-        return np.where(high > low, found, nothing)
-
-
 class _Side:
     """Rows (who, relation, whom) that books are walked along, preferred ones first."""
 
@@ -324,9 +309,8 @@ class _Side:
         self._starts = preferred if len(preferred) else rows
         keys = rows[:, 1] * n + rows[:, 0]
         is_preferred = np.isin(_joined(rows.T, n), _joined(preferred.T, n))
-        first = is_preferred | ~np.isin(keys, keys[is_preferred])
-        self._named = _ByKey(keys[first], rows[first, 2])
-        self._naming = _ByKey(rows[:, 1] * n + rows[:, 2], rows[:, 0])
+        self._named = ByKey(keys, rows[:, 2], is_preferred)
+        self._naming = ByKey(rows[:, 1] * n + rows[:, 2], rows[:, 0])
         self._keys, relations = np.sort(keys), np.arange(1 + rows[:, 1].max())
         self._first = np.searchsorted(self._keys, relations * n)
         self._n_rows = np.searchsorted(self._keys, (relations + 1) * n) - self._first
