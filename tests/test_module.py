@@ -42,7 +42,7 @@ from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants import InvalidVariant
 from attnkit.variants.module import classes_in
-from attnkit.variants.module_layers import ModuleFacts
+from attnkit.variants.module_facts import ModuleFacts
 
 SMALL = {"task": "directed", "n_seeds": 2, "steps": 20, "evaluate_every": 10, "n_eval": 64}
 LINE = "return x + self.W_O(z)"
@@ -335,11 +335,7 @@ def test_a_module_that_fails_during_training_is_one_line(tmp_path, capsys):
     alone = ak.Experiment(sharing=["QKV"], n_seeds=1, evaluate_every=20)
     expected = losses(ak.train(alone, "cpu", False), "QKV")
     np.testing.assert_array_equal(found, expected[: 1 + snapshot.step // 20])
-
-
-def test_what_a_module_prints_is_no_result(tmp_path, capsys):
-    """The numbers on the screen are JSON all the same."""
-    path = exported(tmp_path, line=f"print('hello'); {LINE}")
+    path = exported(tmp_path, line=f"print('hello'); {LINE}")  # which is no result
     options = "--task directed --seeds 1 --steps 2 --set evaluate_every=1 --json -".split()
     assert main(["train", *options, "--attention", f"{path}:Layer"]) == 0
     output, errors = capsys.readouterr()
@@ -363,24 +359,10 @@ def test_a_notebook_that_changes_a_class_gives_another_variant():
         assert len({variant_with("pass", "pass", one) for one in (three, four, three)}) == 2
 
 
-def test_buffers_that_are_drawn_belong_to_their_seed():
-    """Every seed has its own, which stay as drawn and count as no parameters."""
-    hashed = ak.variant(Hashed)
-    experiment = ak.Experiment(sharing=[hashed], n_heads=2, **SMALL)
-    module, d_head = experiment.wiring(hashed).module, experiment.size.d_head
-    one, other = ak.train(experiment, "cpu", False).parameters
-    (alone,) = ak.train(experiment.replace(first_seed=1, n_seeds=1), "cpu", False).parameters
-    assert (one["0.hash"] != other["0.hash"]).any()
-    for seed, parameters in ((0, one), (1, other), (1, alone)):
-        assert (module.initial(seed, 0)["hash"].numpy() == parameters["0.hash"]).all()
-        assert sorted(parameters["0.order"]) == list(range(d_head))
-    assert module.n_parameters == 4 * experiment.size.d_model * d_head
+def test_what_a_constructor_draws_belongs_to_its_seed():
+    """Buffers stay as drawn and are no parameters; numpy and Python draw by the seed as well."""
 
-
-def test_whatever_draws_in_a_constructor_draws_by_the_seed():
-    """Numpy and Python as well, whose generators go on as before."""
-
-    class Drawn(OneHead):
+    class Drawn(Hashed):
         def __init__(self, d_model, d_head):
             super().__init__(d_model, d_head)
             self.gain = nn.Parameter(torch.tensor(np.random.rand(d_model)).float())  # noqa: NPY002
@@ -388,19 +370,28 @@ def test_whatever_draws_in_a_constructor_draws_by_the_seed():
             self.empty = nn.Parameter(torch.zeros(0))
 
         def forward(self, x):
-            return x + self.share * self.gain * self.W_O(self.W_V(x))
+            return x + self.share * self.gain * (super().forward(x)[0] - x)
 
     random.seed(1)
     expected = random.random()
     random.seed(1)
     ends = []
     for _ in range(2):
-        drawn = type("Drawn", (Drawn,), {"__module__": __name__})
-        result = ak.train(ak.Experiment(sharing=[ak.variant(drawn)], **SMALL), "cpu", False)
+        drawn = ak.variant(type("Drawn", (Drawn,), {"__module__": __name__}))
+        experiment = ak.Experiment(sharing=[drawn], n_heads=2, **SMALL)
+        result = ak.train(experiment, "cpu", False)
         ends.append(result.snapshot.history["loss"][-1])
     assert random.random() == expected
     np.testing.assert_array_equal(*ends)
     assert len({*ends[0]}) == 2
+    module, size = experiment.wiring(drawn).module, experiment.size
+    one, other = result.parameters
+    (alone,) = ak.train(experiment.replace(first_seed=1, n_seeds=1), "cpu", False).parameters
+    assert (one["0.hash"] != other["0.hash"]).any()
+    for seed, parameters in ((0, one), (1, other), (1, alone)):
+        assert (module.initial(seed, 0)["hash"].numpy() == parameters["0.hash"]).all()
+        assert sorted(parameters["0.order"]) == list(range(size.d_head))
+    assert module.n_parameters == 4 * size.d_model * size.d_head + size.d_model
 
 
 def test_nothing_is_pinned_to_the_cpu():

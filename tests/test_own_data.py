@@ -39,7 +39,8 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.protocol import Update
 from attnkit.service.store import ResultStore
 from attnkit.tasks import NOTHING, hash_in_link
-from attnkit.tasks.own_files import MOST_BYTES, MOST_ROWS, MOST_WORDS, Choices, read_data, read_file
+from attnkit.tasks.own_data import MOST_BYTES, MOST_ROWS, MOST_WORDS
+from attnkit.tasks.own_files import Choices, read_data, read_file
 from attnkit.tasks.own_relations import NOBODY
 from attnkit.ui.lab import own_data as drafts
 from attnkit.ui.lab.own_data import EXAMPLES, RECOGNISED, Draft, table_of
@@ -263,14 +264,26 @@ EMPTY = "\n".join([*(f"key {i},value {i % 5}" for i in range(30)), "a,", ",b"])
 INDEXED = KINDS.set_index(["key", "value"]).rename_axis([None, None]).assign(note="a")
 DAYS = KINDS.assign(key=pd.date_range("2024-01-01", periods=20))
 NULLS = {f"key {i}": None if i == 3 else i for i in range(20)}
-READ = [  # a file, how it is read, and what the data or a message have in them
+LINES = "\n".join(f"key {i},value {i % 5}" for i in range(30))
+
+
+def parquet(**columns):
+    """Return the content of a Parquet file."""
+    return pd.DataFrame(columns).to_parquet()
+
+
+def lines(count, text="k{i},v{i}"):
+    """Return so many numbered lines."""
+    return "\n".join(text.format(i=i) for i in range(count))
+
+
+FILES = [  # a file; its ending, or how it is read; what the data or a message have in them
     (PRICES, Choices(), "choose two of the columns Ware, Preis, Menge"),
     (PRICES, Choices(columns=("Ware", "Preis")), "Ware 0\t0,50"),
     (PRICES, Choices("relations"), "Ware 0\t0,50\t0"),
     (PRICES, Choices("pairs"), "has 3 columns (Ware, Preis, Menge), allowed 2 (key, value)"),
     (PRICES, Choices(heading=False, columns=("column 1", "column 2")), "Ware\tPreis"),
     (EMPTY, Choices(), "2 rows with empty cells (first in rows 31 and 32)"),
-    (f"key,value\n{EMPTY}", Choices(), "2 rows with empty cells (first in rows 32 and 33)"),
     (EMPTY, Choices(leave_out_empty=True), EMPTY[:-6].replace(",", "\t")),
     (PRICES.replace("Ware", "Łódź"), Choices(encoding="cp932"), "Shift JIS"),
     (EMPTY, Choices(separator=";"), "have one cell (column 1)"),
@@ -281,7 +294,11 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (json.dumps([["a"], *NULLS.items()]), Choices(leave_out_empty=True), "key 2\t2\nkey 4\t4"),
     (KINDS, Choices(), "0.1\t1\n0.2\t2"),
     (KINDS[KINDS.index % 2 > 0], Choices(), "0.1\t1\n0.3\t3"),
-    (KINDS.assign(value=KINDS["value"].astype("Int64").shift()), Choices(), "empty cell (row 1)"),
+    (
+        KINDS.assign(value=KINDS["value"].astype("Int64").shift()),
+        Choices(),
+        "empty cell (row 1: 0.0, )",
+    ),
     (KINDS.assign(note=None), Choices(), "0.1\t1\n0.2\t2"),
     (INDEXED, Choices(), "choose two of the columns"),
     (KINDS, Choices(separator=";", encoding="cp1252"), ".parquet file takes no separator or enc"),
@@ -289,7 +306,7 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     (json.dumps(NULLS), Choices(separator=";"), ".json file takes no separator"),
     (PRICES, Choices("text", heading=True), "it is a text, which has no columns"),
     (f"\nkey,value\n\n{EMPTY}", Choices(), "2 rows with empty cells (first in rows 34 and 35)"),
-    (f"sep=,\nkey,value\n\n{EMPTY[:-6]}\n\n\u200b,a", Choices(), "row 35 (\\\\u200b, a)"),
+    (f"sep=,\nkey,value\n\n{EMPTY[:-6]}\n\n\u200b,a", Choices(), "(row 35: \\\\u200b, a)"),
     (f"key,value\n\n{EMPTY[:-6]}\na,b,c", Choices(), "line 33: 3 cells, allowed 2"),
     (EMPTY, Choices(separator="ab"), "separator: got 'ab', allowed '\\t', ';'"),
     (f'{EMPTY[:-6]}\na,"Yes" he said 1', Choices(), "a\tYes he said 1"),
@@ -299,23 +316,77 @@ READ = [  # a file, how it is read, and what the data or a message have in them
     ("\n".join(["Ort|Ruf", *(f"a{i:c}|0{i}/1" for i in range(65, 85))]), Choices(), "aA\t065/1"),
     (KINDS.astype(str).to_json(), Choices(), "0.1\t1\n0.2\t2"),
     (DAYS, Choices(), "2024-01-02\t1\n2024-01-03\t2"),
+    (DAYS.assign(key=DAYS["key"].dt.to_period("D")), Choices(), "2024-01-02\t1\n2024-01-03\t2"),
     ("\t\nkey|value\n--|--\n" + EMPTY[:-6].replace(",", "|"), Choices(), "key 0\tvalue 0"),
+    ("key,value\n", ".csv", "0 different rows"),
+    (lines(20, "k{i},v"), ".csv", "2 different answers"),
+    ("a," * 500_000, ".csv", "at most 100"),
+    (LINES.encode() + b"\n\xff\x00\x81,a\n", ".csv", "a null character"),
+    (LINES + "\n" + "a" * 1000 + ",b", ".csv", "1,000 characters"),
+    (lines(MOST_ROWS + 1, "{i},1"), ".csv", "20,000"),
+    (lines(MOST_WORDS + 1), ".csv", f"{MOST_WORDS:,}"),
+    ("a,b\n" * (MOST_BYTES // 4 + 1), ".csv", "2,000,000"),
+    ("[" * 5000 + "]" * 5000, ".jsonl", "too deep"),
+    ('{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', ".jsonl", "choose two of the columns a, b, c"),
+    (LINES + '\n"a,c\n', ".csv", "line 31: a quotation mark"),
+    (lines(20, "k{i},2,{i}"), ".csv", "decimal commas"),
+    (lines(20, "a{i},likes,a{i}"), ".csv", "two different names"),
+    (lines(3000, '{{"k{i}": 1}}'), ".jsonl", "at most 100"),
+    ("null\n", ".jsonl", "NoneType, allowed an object"),
+    ('["a", 1]', ".json", "int, str, allowed an object"),
+    ('[["\\ud800", "a"]]', ".json", "surrogates"),
+    ('["a", [1]]\n["b", [2]]\n', ".jsonl", "(a, [1]) with [1]"),
+    ('{"a": 1, "a": 2}\n', ".jsonl", "'a' stands twice"),
+    (f'["a", {"9" * 4000}]\n["b", "c"]\n', ".jsonl", "4,000 characters"),
+    (parquet(a=[1], b=[2], c=[3], d=[4]), ".parquet", "4 columns (a, b, c, d)"),
+    ([("a", float("nan"))], "rows", "row 1: a, nan"),
+    (b"PAR1" + bytes(30) + b"PAR1", ".parquet", "no Parquet file"),
+    (parquet(k=["Ada"], v=[1]).replace(b"Ada", b"Ad\xff"), ".parquet", "no Parquet file"),
+    (pd.DataFrame([[1]], columns=[["a"], ["b"]]).to_parquet(), ".parquet", "no Parquet file"),
+    (parquet(k=[[1, 2]], v=[1]), ".parquet", "row 1 ([1, 2], 1) with [1, 2]"),
+    ("To be or not to be.", ".txt", "19 characters"),
+    ("a" * 5000, ".txt", "length"),
+    (b"PK\x03\x04", ".xlsx", "no workbook"),
+    (b"PK\x03\x04", ".docx", "'.docx'"),
+    (17, "rows", "got 'int'"),
+    ([(10**5000, "a")], "rows", "with a huge number"),
+    ([(), *SQUARES], "rows", "row 1 () with 0 cells"),
+    ([("a\ud800", "\ud800")], "rows", "row 1: a"),
+    ("#0123456789abcdef", "rows", "#0123456789abcdef"),
 ]
 
 
-def test_what_cannot_be_guessed_is_asked_for_and_nothing_is_read_as_something_else():
-    """Wrong or missing columns, empty cells and contradictions have a message or a note."""
-    for content, choices, expected in READ:
+def test_files_are_read_or_have_a_message_and_need_little_memory(tmp_path):
+    """Nothing is read as something else: one line names what is wrong, or asks what is meant."""
+    faults = []
+    for number, (content, how, expected) in enumerate(FILES):
+        ending, choices = (how, Choices()) if isinstance(how, str) else (".csv", how)
         if isinstance(content, pd.DataFrame):
-            file, ending = content.to_parquet(), ".parquet"
-        else:
-            file = content.encode("cp1250" if choices.encoding else "utf-8")
-            ending = ".json" if content[0] in "[{" else ".csv"
+            content, ending = content.to_parquet(), ".parquet"
+        elif isinstance(content, str) and ending != "rows":
+            ending = ".json" if not isinstance(how, str) and content[0] in "[{" else ending
+            content = content.encode("cp1250" if choices.encoding else "utf-8")
+        path, message = tmp_path / f"{number}{ending}", ""
+        if ending != "rows":
+            path.write_bytes(content)
+        tracemalloc.start()
         try:
-            told = read_data(file, ending, choices).data
+            if ending == "rows":
+                ak.Table(content)
+            reading = read_file(path, choices)
+            with_data({"task": reading.task}, told := reading.data)
         except (BadDocument, ak.InvalidExperiment) as error:
-            told = str(error)
-        assert expected in told
+            told = message = str(error)
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        if expected not in told or len(message) >= 600 or "\n" in message or peak > 64 * 2**20:
+            faults.append((number, expected, told[:300], peak))
+    assert faults == []
+
+
+def test_repeated_keys_are_told_and_few_keys_are_learnt_by_heart():
+    """A data frame has its columns only, unless its index is data."""
     assert ak.Table(KINDS[KINDS.index % 2 > 0]).data.startswith("0.1\t1\n0.3\t3\n")
     few = [ak.Table([(f"key {i % n}", f"value {i}") for i in range(12)]) for n in (1, 3)]
     assert [(task.learn, task.n_entries) for task in few] == [("by_heart", 8), ("in_context", 3)]
@@ -361,80 +432,6 @@ def test_own_data_train_are_looked_into_and_exported(tmp_path, run):
     assert losses[-1] < losses[0] - 0.5
     command = f"train --data {path} --sharing QKV --seeds 1 --steps 70"
     assert experiment.hash in run(*command.split())[1]
-
-
-LINES = "\n".join(f"key {i},value {i % 5}" for i in range(30))
-
-
-def parquet(**columns):
-    """Return the content of a Parquet file."""
-    return pd.DataFrame(columns).to_parquet()
-
-
-def lines(count, text="k{i},v{i}"):
-    """Return so many numbered lines."""
-    return "\n".join(text.format(i=i) for i in range(count))
-
-
-FILES = [  # ending of a file, or rows in Python; what it holds; what a message names of it
-    ("csv", "key,value\n", "0 different rows"),
-    ("csv", lines(20, "k{i},v"), "2 different answers"),
-    ("csv", "a," * 500_000, "at most 100"),
-    ("csv", LINES.encode() + b"\n\xff\x00\x81,a\n", "a null character"),
-    ("csv", LINES + "\n" + "a" * 1000 + ",b", "1,000 characters"),
-    ("csv", lines(MOST_ROWS + 1, "{i},1"), "20,000"),
-    ("csv", lines(MOST_WORDS + 1), f"{MOST_WORDS:,}"),
-    ("csv", "a,b\n" * (MOST_BYTES // 4 + 1), "2,000,000"),
-    ("jsonl", "[" * 5000 + "]" * 5000, "too deep"),
-    ("jsonl", '{"a": 1, "b": 2}\n{"a": 1, "c": 2}\n', "choose two of the columns a, b, c"),
-    ("csv", LINES + '\n"a,c\n', "line 31: a quotation mark"),
-    ("csv", lines(20, "k{i},2,{i}"), "decimal commas"),
-    ("csv", lines(20, "a{i},likes,a{i}"), "two different names"),
-    ("jsonl", "null\n", "NoneType, allowed an object"),
-    ("json", '["a", 1]', "int, str, allowed an object"),
-    ("json", '[["\\ud800", "a"]]', "surrogates"),
-    ("jsonl", '["a", [1]]\n["b", [2]]\n', "(a, [1]) with [1]"),
-    ("jsonl", '{"a": 1, "a": 2}\n', "'a' stands twice"),
-    ("jsonl", f'["a", {"9" * 4000}]\n["b", "c"]\n', "4,000 characters"),
-    ("parquet", parquet(a=[1], b=[2], c=[3], d=[4]), "4 columns (a, b, c, d)"),
-    ("rows", [("a", float("nan"))], "row 1 (a, "),
-    ("parquet", b"PAR1" + bytes(30) + b"PAR1", "no Parquet file"),
-    ("parquet", parquet(k=["Ada"], v=[1]).replace(b"Ada", b"Ad\xff"), "no Parquet file"),
-    ("parquet", pd.DataFrame([[1]], columns=[["a"], ["b"]]).to_parquet(), "no Parquet file"),
-    ("parquet", parquet(k=[[1, 2]], v=[1]), "row 1 ([1, 2], 1) with [1, 2]"),
-    ("txt", "To be or not to be.", "19 characters"),
-    ("txt", "a" * 5000, "length"),
-    ("xlsx", b"PK\x03\x04", "no workbook"),
-    ("docx", b"PK\x03\x04", "'.docx'"),
-    ("rows", 17, "got 'int'"),
-    ("rows", [(10**5000, "a")], "with a huge number"),
-    ("rows", [(), *SQUARES], "row 1 () with 0 cells"),
-    ("rows", [("a\ud800", "\ud800")], "row 1 ("),
-    ("rows", "#0123456789abcdef", "#0123456789abcdef"),
-]
-
-
-def test_hostile_data_have_a_message_and_need_little_memory(tmp_path):
-    """One line names what is wrong, whatever they hold."""
-    faults = []
-    for number, (ending, content, named) in enumerate(FILES):
-        path, message = tmp_path / f"{number}.{ending}", ""
-        if ending != "rows":
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        tracemalloc.start()
-        try:
-            if ending == "rows":
-                ak.Table(content)
-            reading = read_file(path)
-            with_data({"task": reading.task}, reading.data)
-        except (BadDocument, ak.InvalidExperiment) as error:
-            message = str(error)
-        finally:
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-        if named not in message or len(message) >= 600 or "\n" in message or peak > 64 * 2**20:
-            faults.append((path.name, named, message, peak))
-    assert faults == []
 
 
 FEW = {"n_seeds": 1, "steps": 2, "evaluate_every": 1, "n_eval": 16, "batch_size": 16}

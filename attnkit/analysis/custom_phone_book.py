@@ -12,6 +12,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from itertools import combinations
+from types import SimpleNamespace
 from typing import NamedTuple, TypeGuard
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.names import composed, without_controls
+from attnkit.foundation.words import Sentence, first_true
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.tasks.phonebook import Phonebook
@@ -122,16 +124,31 @@ def read_book(text: str, task: Task) -> Book:
         if not raw.strip():
             continue
         name, number = _split_line(raw)
-        if problem := _problem_of_line(name, number, raw, task):
+        numbers = SimpleNamespace(line=shortened(raw.strip()), name=shortened(name), number=number)
+        numbers.n, numbers.most = len(number), _LONGEST_NUMBER
+        numbers.key = same_name(name, task)
+        if problem := first_true(_WRONG_LINE, numbers):
             problems.append(tr("Line {line}: {problem}", line=line, problem=problem))
             continue
         entry = BookEntry(line, name, number)
-        first = first_with_name.setdefault(same_name(name, task), entry)
+        first = first_with_name.setdefault(numbers.key, entry)
         if first is not entry:
             notes.append(_duplicate_note(entry, first, task))
             continue
         entries.append(entry)
-    problems += _problems_of_book(entries, task, bool(problems))
+    n, n_numbers = len(entries), len({same_number(entry.number) for entry in entries})
+    most = most_entries(task)
+    numbers = SimpleNamespace(
+        n=n,
+        most=most,
+        fewest=2,
+        line=entries[most].line if n > most else 0,
+        wrong_lines=bool(problems),
+        n_numbers=n_numbers,
+        most_numbers=int(getattr(task, "n_values", n_numbers)),
+        most_names=int(getattr(task, "n_names", n)),
+    )
+    problems += [row.fill(numbers) for row in _WRONG_BOOK if row.holds(numbers)]
     return Book(entries, problems, notes)
 
 
@@ -164,33 +181,6 @@ def _trimmed(text: str) -> str:
     return text.strip().rstrip(_SEPARATORS + " ").strip()
 
 
-def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
-    line = shortened(line.strip())
-    if not name:
-        return tr(
-            "got “{line}”, which has no name; allowed is a name, then a number, such as “Ada 31”.",
-            line=line,
-        )
-    if not number:
-        return tr(
-            "got “{line}”, which has no number; allowed is a name, then a number, such as “Ada "
-            "31”.",
-            line=line,
-        )
-    if len(number) > _LONGEST_NUMBER:
-        return tr(
-            "got a number of {n} characters, allowed at most {most}.",
-            n=len(number),
-            most=_LONGEST_NUMBER,
-        )
-    if not same_name(name, task):
-        return tr(
-            "got the name “{name}”, allowed a name with letters or digits, of any alphabet.",
-            name=shortened(name),
-        )
-    return ""
-
-
 def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
     name, first_name = shortened(entry.name), shortened(first.name)
     if isinstance(task, FuzzyPhonebook) and name.casefold() != first_name.casefold():
@@ -212,53 +202,50 @@ def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
     )
 
 
-def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) -> list[str]:
-    most, problems = most_entries(task), []
-    if len(entries) > most:
-        problems.append(
-            tr(
-                "The book: got {n} entries, allowed at most {most}: leave out the lines from line "
-                "{line} on, or other lines.",
-                n=len(entries),
-                most=most,
-                line=entries[most].line,
-            )
-        )
-    if len(entries) < 2 and not has_others:
-        problems.append(
-            tr(
-                "The book: got 1 entry, allowed at least {fewest}: lines of a name, then a number, "
-                "such as “Ada 31”.",
-                fewest=2,
-            )
-            if entries
-            else tr(
-                "The book: got no entries, allowed at least {fewest}: lines of a name, then a "
-                "number, such as “Ada 31”.",
-                fewest=2,
-            )
-        )
-    n_numbers = len({same_number(entry.number) for entry in entries})
-    n_values = int(getattr(task, "n_values", n_numbers))
-    if n_numbers > n_values:
-        problems.append(
-            tr(
-                "The book: got {n} different numbers, allowed at most {most} (the setting "
-                "Numbers).",
-                n=n_numbers,
-                most=n_values,
-            )
-        )
-    n_names = int(getattr(task, "n_names", len(entries)))
-    if n_names < len(entries) <= most:
-        problems.append(
-            tr(
-                "The book: got {n} names, allowed at most {most} (the setting Names).",
-                n=len(entries),
-                most=n_names,
-            )
-        )
-    return problems
+_WRONG_LINE = (
+    Sentence(
+        "got “{line}”, which has no name; allowed is a name, then a number, such as “Ada 31”.",
+        lambda n: not n.name,
+    ),
+    Sentence(
+        "got “{line}”, which has no number; allowed is a name, then a number, such as “Ada 31”.",
+        lambda n: not n.number,
+    ),
+    Sentence("got a number of {n} characters, allowed at most {most}.", lambda n: n.n > n.most),
+    Sentence(
+        "got the name “{name}”, allowed a name with letters or digits, of any alphabet.",
+        lambda n: not n.key,
+    ),
+)
+"""What can be wrong with a line, without its number."""
+
+_WRONG_BOOK = (
+    Sentence(
+        "The book: got {n} entries, allowed at most {most}: leave out the lines from line {line} "
+        "on, or other lines.",
+        lambda n: n.n > n.most,
+    ),
+    Sentence(
+        "The book: got 1 entry, allowed at least {fewest}: lines of a name, then a number, such as "
+        "“Ada 31”.",
+        lambda n: n.n == 1 and not n.wrong_lines,
+    ),
+    Sentence(
+        "The book: got no entries, allowed at least {fewest}: lines of a name, then a number, such "
+        "as “Ada 31”.",
+        lambda n: n.n == 0 and not n.wrong_lines,
+    ),
+    Sentence(
+        "The book: got {n_numbers} different numbers, allowed at most {most_numbers} (the setting "
+        "Numbers).",
+        lambda n: n.n_numbers > n.most_numbers,
+    ),
+    Sentence(
+        "The book: got {n} names, allowed at most {most_names} (the setting Names).",
+        lambda n: n.most_names < n.n <= n.most,
+    ),
+)
+"""What can be wrong with a book; all that holds is told."""
 
 
 def ask(book: Book, name: str, task: Task) -> BookQuery:

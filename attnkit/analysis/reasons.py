@@ -190,7 +190,6 @@ def _numbers_of(
             module=wiring.module,
             width=wiring.sizes.d_v,
             rate=rate_of(experiment, variant),
-            loss_now=last["loss"],
             step=int(steps[-1]),
             early=steps[-1] < experiment.training.steps / 2,
             counts=bool(counted[-1]),
@@ -357,9 +356,7 @@ def _shown(run: SimpleNamespace, name: str) -> Any:
     if name in _SMALL_PERCENT and value < 0.01:
         # Translators: stands for a number, such as in "gives under 1% to the right token".
         return tr("under {share}", share=percent(0.01))
-    if name in _PERCENT | _SMALL_PERCENT:
-        return percent(value)
-    return f"{value:.2f}" if name in ("loss_before", "loss_now") else value
+    return percent(value) if name in _PERCENT | _SMALL_PERCENT else value
 
 
 def _symmetric(run: SimpleNamespace) -> Any:
@@ -424,27 +421,15 @@ def _too_fast(run: SimpleNamespace) -> Any:
 
 
 _MIRRORED, _FAILED, _FAILED_ADVICE = "{question} {alike} {effect}", "{failed}", "{failed_advice}"
-_TOO_HIGH = "{too_high} {slower}"
-_MIXED_UP = {"name": "second", "right": "third", "wrong": "first"}
-_UNTIED = {"other": "untied", "other_accuracy": "untied_accuracy"}
-_REFERENCE = {
-    "attention": "mass_on_target",
-    "other": "reference",
-    "other_accuracy": "reference_accuracy",
-    "other_attention": "reference_mass",
-}
-_IN_TABLE = {"share": "contested", "limit": "plateau", **_REFERENCE}
-_RISE = {"before": "accuracy_before", "now": "accuracy", "end": "step"}
-_FALL = {"before": "loss_before", "now": "loss_now", "end": "step"}
+_TOO_HIGH, _SCORED = "{too_high} {slower}", "{scored}."
 
 KINDS = (
     # Not even QKV has learnt the task, so sharing is not the reason.
     Sentence(_FAILED, lambda run: run.failure and not run.untrained, kind="failed"),
     Sentence(
-        "{variant} diverged by step {step}: its loss is not a finite number any more.",
+        "{variant} diverged by step {diverged_at}: its loss is not a finite number any more.",
         lambda run: run.diverged_at >= 0,
-        {"step": "diverged_at"},
-        "diverged",
+        kind="diverged",
     ),
     Sentence(
         "{variant} is not trained yet: {accuracy} right.",
@@ -458,27 +443,24 @@ KINDS = (
     ),
     Sentence(_MIRRORED, lambda run: _mirrored(run) and run.pair, kind="mirrored"),
     Sentence(
-        "{variant} gives {right} of its attention to the right entry and {wrong} to the mirrored "
-        "one, so it guesses: {accuracy} right.",
+        "{variant} gives {mass_on_target} of its attention to the right entry and "
+        "{mass_on_reverse} to the mirrored one, so it guesses: {accuracy} right.",
         _mirrored,
-        {"right": "mass_on_target", "wrong": "mass_on_reverse"},
-        "mirrored",
+        kind="mirrored",
     ),
     Sentence(
-        "{variant} scores both directions alike, so {share} of the questions have a second entry "
-        "as good as the right one. At most about {limit} can then be right: it has {accuracy}, "
-        "{other} {other_accuracy}.",
+        "{variant} scores both directions alike, so {contested} of the questions have a second "
+        "entry as good as the right one. At most about {plateau} can then be right: it has "
+        "{accuracy}, {reference} {reference_accuracy}.",
         lambda run: _alike_in_table(run) and run.same_both_ways,
-        _IN_TABLE,
-        "alike in table",
+        kind="alike in table",
     ),
     Sentence(
-        "{variant} scores both directions almost alike, so {share} of the questions have a second "
-        "entry as good as the right one. At most about {limit} can then be right: it has "
-        "{accuracy}, {other} {other_accuracy}.",
+        "{variant} scores both directions almost alike, so {contested} of the questions have a "
+        "second entry as good as the right one. At most about {plateau} can then be right: it "
+        "has {accuracy}, {reference} {reference_accuracy}.",
         _alike_in_table,
-        _IN_TABLE,
-        "alike in table",
+        kind="alike in table",
     ),
     Sentence(
         "{variant} finds itself: here, tokens give {itself} of their attention to themselves and "
@@ -493,18 +475,16 @@ KINDS = (
         kind="looks elsewhere",
     ),
     Sentence(
-        "{variant} learns slowly: the {width} numbers of a head are both key and value: {accuracy} "
-        "right at step {step}, {other} {other_accuracy}.",
+        "{variant} learns slowly: the {width} numbers of a head are both key and value: "
+        "{accuracy} right at step {step}, {untied} {untied_accuracy}.",
         lambda run: run.sharing is Sharing.K_V and _narrow(run),
-        _UNTIED,
-        "narrow head",
+        kind="narrow head",
     ),
     Sentence(
         "{variant} learns slowly: the {width} numbers of a head are both query and value: "
-        "{accuracy} right at step {step}, {other} {other_accuracy}.",
+        "{accuracy} right at step {step}, {untied} {untied_accuracy}.",
         lambda run: run.sharing is Sharing.Q_V and _narrow(run),
-        _UNTIED,
-        "narrow head",
+        kind="narrow head",
     ),
     Sentence(
         "{variant} solves it with {n_solved} of {n_seeds} seeds, but here it has {accuracy} right.",
@@ -530,30 +510,28 @@ KINDS = (
         kind="memorised",
     ),
     Sentence(
-        "{variant} is still learning: {before} right at step {start}, {now} at step {end}.",
+        "{variant} is still learning: {accuracy_before} right at step {start}, {accuracy} at "
+        "step {step}.",
         lambda run: _rises(run) and run.running,
-        _RISE,
-        "learning",
+        kind="learning",
     ),
     Sentence(
-        "{variant} was still learning when training ended: {before} right at step {start}, {now} "
-        "at step {end}.",
+        "{variant} was still learning when training ended: {accuracy_before} right at step "
+        "{start}, {accuracy} at step {step}.",
         _rises,
-        _RISE,
-        "learning",
+        kind="learning",
     ),
     Sentence(
-        "{variant} is still learning: loss {before} at step {start}, {now} at step {end}.",
+        "{variant} is still learning: loss {loss_before:.2f} at step {start}, {loss:.2f} at "
+        "step {step}.",
         lambda run: _loss_falls(run) and run.running,
-        _FALL,
-        "learning",
+        kind="learning",
     ),
     Sentence(
-        "{variant} was still learning when training ended: loss {before} at step {start}, {now} at "
-        "step {end}.",
+        "{variant} was still learning when training ended: loss {loss_before:.2f} at step "
+        "{start}, {loss:.2f} at step {step}.",
         _loss_falls,
-        _FALL,
-        "learning",
+        kind="learning",
     ),
     # Translators: {property} is for example "Hops", and the groups are "1" and "2".
     Sentence(
@@ -563,23 +541,21 @@ KINDS = (
         kind="part",
     ),
     Sentence(
-        "{variant} has {accuracy} right and gives {attention} of its attention to the right token; "
-        "{other} has {other_accuracy} and gives {other_attention}.",
+        "{variant} has {accuracy} right and gives {mass_on_target} of its attention to the "
+        "right token; {reference} has {reference_accuracy} and gives {reference_mass}.",
         lambda run: _ended_below(run) and not math.isnan(run.mass_on_target),
-        _REFERENCE,
-        "unknown",
+        kind="unknown",
     ),
     Sentence(
-        "{variant} has {accuracy} right; {other} has {other_accuracy}.",
+        "{variant} has {accuracy} right; {reference} has {reference_accuracy}.",
         _ended_below,
-        _REFERENCE,
-        "unknown",
+        kind="unknown",
     ),
     Sentence(
-        "{variant} has {accuracy} right and gives {attention} of its attention to the right token.",
+        "{variant} has {accuracy} right and gives {mass_on_target} of its attention to the "
+        "right token.",
         lambda run: _ended(run) and not math.isnan(run.mass_on_target),
-        _REFERENCE,
-        "unknown",
+        kind="unknown",
     ),
     Sentence("{variant} has {accuracy} right.", _ended, kind="unknown"),
 )
@@ -593,9 +569,8 @@ _PAGES |= {"narrow head": "questions"}
 """Page that shows more about a kind, where it is not Attention."""
 
 _SLOWER = Sentence(
-    "The task’s default is {rate:g}: lower the learning rate and train again.",
+    "The task’s default is {default_rate:g}: lower the learning rate and train again.",
     _too_fast,
-    {"rate": "default_rate"},
 )
 
 ADVICE = {
@@ -626,33 +601,22 @@ PARTS = {
         Sentence("{first} asks for {second}, {second} asks for {third}."),
     ],
     "alike": [
+        Sentence("{scored}, because Q and K share a matrix.", lambda run: run.sharing.symmetric),
+        Sentence(_SCORED),
+    ],
+    # Translators: these three stand before "." or before ", because Q and K share a matrix.".
+    "scored": [
         Sentence(
-            "{variant} scores {first}→{second} and {second}→{first} the same ({score}), because Q "
-            "and K share a matrix.",
-            lambda run: run.same_both_ways and run.sharing.symmetric,
-        ),
-        Sentence(
-            "{variant} scores {first}→{second} and {second}→{first} the same ({score}).",
+            "{variant} scores {first}→{second} and {second}→{first} the same ({score})",
             lambda run: run.same_both_ways,
         ),
         Sentence(
-            "{variant} scores {first}→{second} and {second}→{first} almost the same (both "
-            "{score}), because Q and K share a matrix.",
-            lambda run: run.score == run.mirror and run.sharing.symmetric,
-        ),
-        Sentence(
-            "{variant} scores {first}→{second} and {second}→{first} almost the same (both "
-            "{score}).",
+            "{variant} scores {first}→{second} and {second}→{first} almost the same (both {score})",
             lambda run: run.score == run.mirror,
         ),
         Sentence(
             "{variant} scores {first}→{second} and {second}→{first} almost the same ({score} and "
-            "{mirror}), because Q and K share a matrix.",
-            lambda run: run.sharing.symmetric,
-        ),
-        Sentence(
-            "{variant} scores {first}→{second} and {second}→{first} almost the same ({score} and "
-            "{mirror})."
+            "{mirror})"
         ),
     ],
     "effect": [
@@ -661,12 +625,11 @@ PARTS = {
             lambda run: not run.diverted >= LEAST_DIVERTED * run.kept,
         ),
         Sentence(
-            "Asked for {name}’s boss, it mixes up {right} and {wrong}: {accuracy} right.",
+            "Asked for {second}’s boss, it mixes up {third} and {first}: {accuracy} right.",
             lambda run: run.of_bosses,
-            _MIXED_UP,
         ),
         Sentence(
-            "Asked for {name}, it mixes up {right} and {wrong}: {accuracy} right.", names=_MIXED_UP
+            "Asked for {second}, it mixes up {third} and {first}: {accuracy} right.",
         ),
     ],
     "too_high": [Sentence("The learning rate of {rate:g} may be too high.")],
@@ -689,39 +652,12 @@ _PLAIN = {
 }
 """Sentences by the number of variants, and by whether they solve the task or nearly do."""
 
-_SHARING = {
-    # Translators: {roles} is for example "queries and keys" or "queries, keys and values".
-    ("one", True): mark("{variant} solves it, even with one matrix for {roles}."),
-    ("both", True): mark("Both variants solve it, even with one matrix for {roles}."),
-    ("all", True): mark("All {n_variants} variants solve it, even with one matrix for {roles}."),
-    ("one", False): mark(
-        "{variant} has at least {accuracy} right, even with one matrix for {roles}."
-    ),
-    ("both", False): mark(
-        "Both variants have at least {accuracy} right, even with one matrix for {roles}."
-    ),
-    ("all", False): mark(
-        "All {n_variants} variants have at least {accuracy} right, even with one matrix for "
-        "{roles}."
-    ),
-}
-"""The same sentences, with the roles that share a matrix."""
+# Translators: {sentence} is for example "Both variants solve it", and {roles} "queries and keys" or
+# "queries, keys and values".
+_SHARING = mark("{sentence}, even with one matrix for {roles}.")
 
-_WITH_SEED = {
-    # Translators: {outcome} is "with seed 1, Q=K diverged" or "with seed 1, Q=K has 50% right".
-    ("one", True): mark("{variant} solves it with seed {seed}; {outcome}."),
-    ("both", True): mark("Both variants solve it with seed {seed}; {outcome}."),
-    ("all", True): mark("All {n_variants} variants solve it with seed {seed}; {outcome}."),
-    ("one", False): mark("{variant} has at least {accuracy} right with seed {seed}; {outcome}."),
-    ("both", False): mark(
-        "Both variants have at least {accuracy} right with seed {seed}; {outcome}."
-    ),
-    ("all", False): mark(
-        "All {n_variants} variants have at least {accuracy} right with seed {seed}; {outcome}."
-    ),
-}
-"""The same sentences about one seed, before what happened with another one."""
-
+# Translators: {outcome} is "with seed 1, Q=K diverged" or "with seed 1, Q=K has 50% right".
+_WITH_SEED = mark("{sentence} with seed {seed}; {outcome}.")
 
 _OUTCOMES = {
     True: mark("with seed {seed}, {variant} diverged"),
@@ -736,8 +672,9 @@ def _solved(runs: Sequence[SimpleNamespace]) -> Reason | None:
     if not is_solved and not lowest >= NEARLY:
         return None
     key = {1: "one", 2: "both"}.get(len(runs), "all"), is_solved
-    values = {"n_variants": len(runs), "accuracy": percent(lowest)}
-    values["variant"] = capitalised(runs[0].variant)
+    variant, accuracy = capitalised(runs[0].variant), percent(lowest)
+    sentence = tr(_PLAIN[key], variant=variant, n_variants=len(runs), accuracy=accuracy)
+    clause = sentence.removesuffix(".")
     worst = min(runs, key=lambda run: float(np.nan_to_num(run.worst_accuracy)))
     if not worst.worst_accuracy >= NEARLY:
         outcome = tr(
@@ -746,12 +683,12 @@ def _solved(runs: Sequence[SimpleNamespace]) -> Reason | None:
             variant=worst.variant,
             accuracy=percent(worst.worst_accuracy),
         )
-        sentence = tr(_WITH_SEED[key], seed=runs[0].seed, outcome=outcome, **values)
-        return _about(worst, "other seeds", sentence)
+        of_seed = tr(_WITH_SEED, sentence=clause, seed=runs[0].seed, outcome=outcome)
+        return _about(worst, "other seeds", of_seed)
     plain = [run for run in runs if run.given.is_partition]
     fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.sharing))
     sharing = next((members for members in fewest.sharing.classes if len(members) > 1), ())
-    if not plain or not sharing:
-        return _about(fewest, "solved", tr(_PLAIN[key], **values))
-    roles = listed(tr(_NOUNS[role]) for role in sharing)
-    return _about(fewest, "solved", tr(_SHARING[key], roles=roles, **values))
+    if plain and sharing:
+        roles = listed(tr(_NOUNS[role]) for role in sharing)
+        sentence = tr(_SHARING, sentence=clause, roles=roles)
+    return _about(fewest, "solved", sentence)

@@ -18,13 +18,11 @@ class Sentence(NamedTuple):
     Attributes:
         text: The sentence, with names of numbers in braces.
         holds: Whether it holds of some numbers; by default, of all.
-        names: Names of numbers by their names in the sentence, where these differ.
         kind: What the sentence is about, in tables on several things.
     """
 
     text: str
     holds: Callable[[Any], Any] = lambda numbers: True
-    names: Mapping[str, str] = {}
     kind: str = ""
 
     def fill(self, numbers: Any, shown: Callable[[Any, str], Any] = getattr) -> str:
@@ -32,7 +30,7 @@ class Sentence(NamedTuple):
         fields = {
             field.partition(".")[0] for _, field, _, _ in Formatter().parse(self.text) if field
         }
-        return tr(self.text, **{f: shown(numbers, self.names.get(f, f)) for f in fields})
+        return tr(self.text, **{name: shown(numbers, name) for name in fields})
 
 
 class Group(list[Any]):

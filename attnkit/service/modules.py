@@ -30,7 +30,7 @@ from attnkit.variants.module import (
     register_module,
     variant_of_code,
 )
-from attnkit.variants.module_layers import ModuleFacts
+from attnkit.variants.module_facts import ModuleFacts
 from attnkit.variants.wiring import Sizes
 
 STARTING_SECONDS = 60.0

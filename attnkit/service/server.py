@@ -19,7 +19,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark
 from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem, has_separator
 from attnkit.tasks import OwnData, Table
-from attnkit.tasks.own_files import MOST_BYTES, MOST_ROWS
+from attnkit.tasks.own_data import MOST_BYTES, MOST_ROWS
 from attnkit.training.memory import peak_megabytes
 
 _HOSTED: dict[str, Any] = {

@@ -32,8 +32,8 @@ from attnkit.tasks.base import (
     in_order,
     register_task,
 )
-from attnkit.tasks.own_data import OwnData, check_present, register_own, wrong_data
-from attnkit.tasks.own_files import MOST_BYTES, decoded
+from attnkit.tasks.own_data import MOST_BYTES, OwnData, check_present, register_own, wrong_data
+from attnkit.tasks.own_files import decoded
 
 if TYPE_CHECKING:
     import torch

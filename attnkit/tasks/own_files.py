@@ -2,9 +2,7 @@
 
 A file does not say in which encoding its characters are, which of its lines names the columns,
 which column is a key, or whether three columns are relations. `read_data` guesses it, tells each
-guess with the option that changes it, and refuses what no guess can be right about. `table_text`
-brings the rows of any table into the text form in which an experiment has them: a line per row, and
-a tab between two cells.
+guess with the option that changes it, and refuses what no guess can be right about.
 """
 
 from __future__ import annotations
@@ -15,32 +13,30 @@ import io
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from attnkit.foundation import documents
 from attnkit.foundation.documents import BadDocument, parse_json
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.foundation.names import as_typed
 from attnkit.foundation.settings import allowed_names, shown
 from attnkit.foundation.words import listed
-from attnkit.tasks.own_data import OWN_TASKS, OwnData, wrong_data
+from attnkit.tasks.own_data import (
+    MOST_BYTES,
+    MOST_ROWS,
+    OWN_TASKS,
+    cell_text,
+    kinds,
+    table_text,
+    with_key,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MOST_BYTES = 2_000_000
-"""Largest size of a file with data, and of the texts in it."""
-
-MOST_ROWS = 20_000
-"""Largest number of rows of a table."""
 
 MOST_COLUMNS = 100
 """Largest number of columns of a table, from which two or three are taken."""
@@ -120,22 +116,6 @@ HEADING_WORDS = frozenset(
     "übersetzung value valor wert who whom word wort".split()
 )
 """Words that name columns, in English, German and Spanish."""
-
-
-FEWEST_ROWS = 8
-"""Smallest number of different rows of a table, so that one can be held out."""
-
-MOST_WORDS = 4096
-"""Largest number of different names in a column: each has a vector of its own."""
-
-LONGEST_NAME = 100
-"""Largest number of characters of a name."""
-
-LONGEST_SHOWN = 12
-"""Largest number of characters of a name on an axis."""
-
-_MISSING = ("None", "nan", "NaT", "<NA>")
-"""How values that stand for a missing cell are written, none of which is a text."""
 
 
 @dataclass(frozen=True)
@@ -247,18 +227,17 @@ def read_data(
         BadDocument: If it is neither a table nor a text, or if its columns must be chosen.
         InvalidExperiment: If its data cannot be used.
     """
-    guesses: dict[str, str] = {}
     if (ending == TEXT and not choices.kind) or choices.kind == _TEXT_TASK:
         if choices.columns or choices.separator or choices.heading is not None:
             raise BadDocument(tr("it is a text, which has no columns"))
-        text, encoding = decoded(content, choices.encoding)
-        _note_encoding(guesses, encoding, choices)
+        text, guesses = _decoded_as(content, choices.encoding)
         return Reading(_TEXT_TASK, OWN_TASKS[_TEXT_TASK].text_form(text), guesses)
     opened = opened or open_table(content, ending, choices)
-    guesses |= opened.guesses
+    guesses = {**opened.guesses}
     taken = _chosen_columns(opened.cells, opened.separator, choices, guesses)
-    rows = _without_empty_cells(opened.cells[list(taken)], leave_out=choices.leave_out_empty)
-    text = table_text([*rows.itertuples(index=False, name=None)], len(taken), rows.index)
+    rows = opened.cells[list(taken)]
+    leave_out = choices.leave_out_empty
+    text = table_text(rows, len(taken), rows.index, leave_out_empty=leave_out)
     return Reading(kinds()[len(taken)].name, text, guesses, taken)
 
 
@@ -268,36 +247,32 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     Raises:
         BadDocument: If it is no table.
     """
-    encoding, separator, is_named, guesses = "", "", ending == ".parquet", dict[str, str]()
-    if ending == ".parquet":
-        cells = _parquet(content)
-    elif ending == ".xlsx":
-        cells = _workbook(content)
+    is_binary, separator, guesses = ending in (".parquet", ".xlsx"), "", dict[str, str]()
+    if is_binary:
+        cells, is_named = (_parquet if ending == ".parquet" else _workbook)(content)
     else:
-        text, encoding = decoded(content, choices.encoding)
+        text, guesses = _decoded_as(content, choices.encoding)
         if choices.separator not in ("", *SEPARATORS):
             got, known = shown(choices.separator, quoted=True), ", ".join(map(repr, SEPARATORS))
             told = {"label": "separator", "value": got, "allowed": known}
             raise BadDocument(tr("{label}: got {value}, allowed {allowed}", **told))
         if ending in (".json", ".jsonl"):
-            values = _json_values(text)
-            cells, is_named = _frame(values), isinstance(values[0], Mapping)
+            cells, is_named = _json(text)
         else:
             tab = "\t" if ending == ".tsv" else ""
             separator = choices.separator or tab or separator_in(text)[0]
-            cells = _separated(text, separator)
+            cells, is_named = _separated(text, separator), False
     _check_size(*cells.shape)
     cells.index += 1
-    unused = ["separator"] * (not separator) + ["encoding"] * (not encoding)
-    unused += ["heading"] * is_named
-    if given := [name for name in unused if getattr(choices, name) not in ("", None)]:
+    unused = {"separator": not separator, "encoding": is_binary, "heading": is_named}
+    given = [name for name in unused if unused[name] and getattr(choices, name) not in ("", None)]
+    if given:
         settings = listed(given, "or")
         wrong = tr(
             "a {ending} file takes no {settings}: leave it out", ending=ending, settings=settings
         )
         raise BadDocument(wrong)
-    _note_encoding(guesses, encoding, choices)
-    rows = cells.map(_text)
+    rows = cells.map(cell_text)
     filled = rows != ""
     rows = rows.loc[filled.any(axis=1), filled.any(axis=0)]
     if not rows.size:
@@ -330,38 +305,21 @@ def open_table(content: bytes, ending: str, choices: Choices = Choices()) -> Ope
     return OpenTable(_under(rows.iloc[int(heading) :], names), heading, separator, guesses)
 
 
-def kinds() -> dict[int, type[OwnData]]:
-    """Return number of columns → the task on tables with so many."""
-    return {task.n_columns: task for task in OWN_TASKS.values() if task.n_columns}
-
-
-def _note_encoding(guesses: dict[str, str], encoding: str, choices: Choices) -> None:
-    if encoding not in ("", "utf_8", choices.encoding):
-        name = ENCODINGS.get(encoding, encoding)
-        guesses["encoding"] = tr("Its characters are read as {encoding}.", encoding=name)
+def _decoded_as(content: bytes, chosen: str) -> tuple[str, dict[str, str]]:
+    """Return the text of a file, and the guess at its encoding if there is something to tell."""
+    text, encoding = decoded(content, chosen)
+    if encoding in ("utf_8", chosen):
+        return text, {}
+    name = ENCODINGS.get(encoding, encoding)
+    return text, {"encoding": tr("Its characters are read as {encoding}.", encoding=name)}
 
 
 def _under(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     different = list[str]()
     for name in names:
-        of_name = itertools.chain([name], (f"{name} ({i})" for i in itertools.count(2)))
+        of_name = chain([name], (f"{name} ({i})" for i in itertools.count(2)))
         different.append(next(one for one in of_name if one not in different))
     return cells.set_axis(different, axis=1)
-
-
-def _text(cell: Any) -> Any:
-    """Return a cell as a text without spaces around it, or empty if it is missing.
-
-    What is no single value stays, and is refused if its column is taken.
-    """
-    if isinstance(cell, str):
-        return cell.strip()
-    if isinstance(cell, list | dict | bytes):
-        return cell
-    text = str(cell)
-    if isinstance(cell, date):
-        text = text.removesuffix(" 00:00:00")
-    return "" if text in _MISSING else text
 
 
 def _n_titles(rows: pd.DataFrame) -> int:
@@ -486,114 +444,6 @@ def _is_relation(column: pd.Series) -> bool:
     filled = [cell for cell in column if cell]
     is_repeated = len({*filled}) <= max(1, len(filled) // 2)
     return is_repeated and not all(map(_is_number, filled))
-
-
-def _without_empty_cells(table: pd.DataFrame, *, leave_out: bool) -> pd.DataFrame:
-    is_empty = (table == "").any(axis=1)
-    n_empty = int(is_empty.sum())
-    if n_empty and not leave_out:
-        got = tr_n(
-            "{n:,} row with an empty cell (row {numbers})",
-            "{n:,} rows with empty cells (first in rows {numbers})",
-            n_empty,
-            numbers=listed([f"{number:,}" for number in table.index[is_empty][:5]], "and"),
-        )
-        raise wrong_data(got, mark("a name in each cell: fill them, or leave these rows out"))
-    return table[~is_empty]
-
-
-def table_text(rows: Any, n_columns: int, numbers: Iterable[int] = ()) -> str:
-    """Return rows in their text form.
-
-    Args:
-        rows: The rows, see `rows_in`.
-        n_columns: Number of cells of each row.
-        numbers: Number of each row in its file, for messages. Empty: counted from 1.
-
-    Raises:
-        InvalidExperiment: If they cannot be used; the message names the first row that is wrong.
-    """
-    table, n_bytes = list[tuple[str, ...]](), 0
-    for number, row in zip([*numbers] or itertools.count(1), rows_in(rows), strict=False):
-        if len(table) == MOST_ROWS:
-            got = tr("{n:,} rows or more", n=number)
-            raise wrong_data(got, mark("at most {most:,} rows", most=MOST_ROWS))
-        if not row and isinstance(rows, str):
-            continue
-        if len(row) != n_columns:
-            place = _place(number, row)
-            got = tr_n("{row} with {n:,} cell", "{row} with {n:,} cells", len(row), row=place)
-            kinds = mark("2 (key, value) or 3 (who, relation, whom), in every row as many")
-            raise wrong_data(got, kinds)
-        cells = tuple(_cell(cell, number, row) for cell in row)
-        table.append(cells)
-        n_bytes += sum(map(len, cells))
-        if n_bytes > MOST_BYTES:
-            allowed = mark("at most {most:,} characters", most=MOST_BYTES)
-            raise wrong_data(tr("a larger table"), allowed)
-    different = len({*table})
-    if different < FEWEST_ROWS:
-        got = tr_n("{n:,} different row", "{n:,} different rows", different)
-        if different:
-            raise wrong_data(got, mark("a table of at least {fewest}", fewest=FEWEST_ROWS))
-        allowed = mark(
-            "a table of at least {fewest}: use ak.Table(rows) or --data FILE", fewest=FEWEST_ROWS
-        )
-        raise wrong_data(got, allowed)
-    columns = [{*column} for column in zip(*table, strict=True)]
-    if max(map(len, columns)) > MOST_WORDS:
-        allowed = mark("at most {most:,}", most=MOST_WORDS)
-        raise wrong_data(tr("more different names in a column"), allowed)
-    if len(columns[-1]) < 2:
-        allowed = mark("at least 2 different answers")
-        raise wrong_data(tr("the same answer in every row"), allowed)
-    return "\n".join(map("\t".join, table))
-
-
-def rows_in(rows: Any) -> Iterable[Sequence[Any]]:
-    """Return rows of any accepted form as sequences of cells; blank lines of a text have none."""
-    if isinstance(rows, str):
-        return (line.split("\t") if line.strip() else [] for line in rows.split("\n"))
-    if hasattr(rows, "itertuples"):  # a data frame, whose index may be its key
-        frame = rows.reset_index(allow_duplicates=True) if is_key(rows.index) else rows
-        return [*zip(*(frame.iloc[:, i].array for i in range(frame.shape[1])), strict=True)]
-    if isinstance(rows, Mapping) or hasattr(rows, "to_frame"):  # also a series
-        items: Iterable[Sequence[Any]] = rows.items()
-        return items
-    if not isinstance(rows, Sequence):
-        allowed = mark("a list of rows, a dictionary or a data frame")
-        raise wrong_data(type(rows).__name__, allowed)
-    for number, row in enumerate(rows, 1):
-        if isinstance(row, str) or not isinstance(row, Sequence):
-            got = tr("row {number:,}, {row}", number=number, row=shown(row))
-            raise wrong_data(got, mark("rows of two or three names"))
-    return rows
-
-
-def _place(number: int, row: Sequence[Any]) -> str:
-    cells = ", ".join(shown(cell, most=LONGEST_SHOWN) for cell in islice(row, 5))
-    return tr("row {number:,} ({cells})", number=number, cells=cells)
-
-
-def _cell(cell: Any, number: int, row: Sequence[Any]) -> str:
-    if not isinstance(cell, str | int | float | np.number | np.bool_) or cell != cell:
-        row_text = _place(number, row)
-        if isinstance(cell, float | np.floating) or str(cell) in _MISSING:
-            got = tr("{row} with an empty cell", row=row_text)
-        else:
-            got = tr("{row} with {cell}", row=row_text, cell=shown(cell))
-        raise wrong_data(got, mark("a text or a number in each cell"))
-    if isinstance(cell, int) and cell.bit_length() > 4 * LONGEST_NAME:  # writing it takes long
-        got = tr("{row} with {cell}", row=_place(number, row), cell=shown(cell))
-        raise wrong_data(got, mark("at most {most:,} characters", most=LONGEST_NAME))
-    text = str(cell)
-    if len(text) > 2 * LONGEST_NAME or len(name := as_typed(text)) > LONGEST_NAME:
-        got = tr("{row} with a name of {n:,} characters", row=_place(number, row), n=len(text))
-        raise wrong_data(got, mark("at most {most:,}", most=LONGEST_NAME))
-    if not name:
-        got = tr("{row} with an empty cell", row=_place(number, row))
-        raise wrong_data(got, mark("a name in each cell"))
-    return name
 
 
 # From bytes to cells
@@ -726,7 +576,7 @@ def _separated(text: str, separator: str) -> pd.DataFrame:
     import pandas as pd
 
     # The last line is no row of its own if a quotation mark is open.
-    ended = itertools.chain(io.StringIO(text, newline=""), "\n\0")
+    ended = chain(io.StringIO(text, newline=""), "\n\0")
     lines = csv.reader(ended, delimiter=separator, quotechar=_quotation_mark(text))
     rows, n_columns, n_read = dict[int, list[str]](), 0, 0
     try:
@@ -759,34 +609,38 @@ def _wrong_line(number: int, reason: str) -> BadDocument:
     return BadDocument(tr("its line {line:,}: {reason}", line=number, reason=reason))
 
 
-def _json_values(text: str) -> list[Any]:
-    """Return the rows of a JSON list or object, or of lines with one value each."""
+def _json(text: str) -> tuple[pd.DataFrame, bool]:
+    """Return the rows of a JSON list or object, or of lines with one value each; are they named?"""
+    import pandas as pd
+
     try:
         whole = parse_json(text)
     except BadDocument:
         if "\n" not in text.strip():
             raise
         whole = [_json_line(*line) for line in enumerate(text.split("\n"), 1) if line[1].strip()]
-    if isinstance(whole, Mapping) and _are_columns(columns := [*whole.values()]):
-        whole = [
-            dict(zip(whole, row, strict=True))
-            for row in zip(*map(dict.values, columns), strict=True)
-        ]
-    if isinstance(whole, Mapping):
-        is_row = not all(isinstance(value, str | int | float | None) for value in whole.values())
-        whole = [whole] if is_row or len(whole) < 4 else [[*item] for item in whole.items()]
+    if isinstance(whole, dict):
+        values = [*whole.values()]
+        if len(values) > 1 and all(
+            isinstance(one, dict) and one.keys() == values[0].keys() for one in values
+        ):  # columns, each an object row → cell, as pandas writes them
+            rows = zip(*map(dict.values, values), strict=True)
+            whole = [dict(zip(whole, row, strict=True)) for row in rows]
+        elif len(values) > 3 and all(isinstance(one, str | int | float | None) for one in values):
+            whole = [[*item] for item in whole.items()]
+        else:
+            whole = [whole]
     kinds = {type(row) for row in whole} if isinstance(whole, list) else {type(whole)}
     if kinds not in ({dict}, {list}):
         names = ", ".join(sorted(kind.__name__ for kind in kinds)) or tr("nothing")
         wrong = tr("it holds {names}, allowed an object or a list in every row", names=names)
         raise BadDocument(wrong)
-    return list(whole)
-
-
-def _are_columns(values: Sequence[Any]) -> bool:
-    """Return whether these are columns, each an object row → cell, as pandas writes them."""
-    are_objects = len(values) > 1 and all(isinstance(one, dict) for one in values)
-    return are_objects and all(one.keys() == values[0].keys() for one in values)
+    is_named = kinds == {dict}
+    n_columns = len({*chain.from_iterable(whole)}) if is_named else max(map(len, whole))
+    _check_size(len(whole), n_columns)
+    if not is_named:
+        whole = [[*row, *[None] * (n_columns - len(row))] for row in whole]
+    return pd.DataFrame(whole, dtype=object), is_named
 
 
 def _json_line(number: int, line: str) -> Any:
@@ -796,21 +650,11 @@ def _json_line(number: int, line: str) -> Any:
         raise _wrong_line(number, str(error)) from None
 
 
-def _frame(rows: Sequence[Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    n_columns = max(map(len, rows))
-    _check_size(len(rows), n_columns)
-    if isinstance(rows[0], list):
-        rows = [[*row, *[None] * (n_columns - len(row))] for row in rows]
-    return pd.DataFrame(rows, dtype=object)
-
-
-def _workbook(content: bytes) -> pd.DataFrame:
+def _workbook(content: bytes) -> tuple[pd.DataFrame, bool]:
     import pandas as pd
 
     try:
-        return pd.read_excel(
+        cells = pd.read_excel(
             io.BytesIO(content), header=None, dtype=object, nrows=MOST_ROWS + 1, na_filter=False
         )
     except ImportError:
@@ -818,6 +662,7 @@ def _workbook(content: bytes) -> pd.DataFrame:
         raise BadDocument(need) from None
     except Exception as error:  # openpyxl raises errors of any kind for damaged files
         raise _unreadable(tr("workbook"), error) from None
+    return cells, False
 
 
 def _unreadable(format: str, error: Exception) -> BadDocument:
@@ -827,30 +672,19 @@ def _unreadable(format: str, error: Exception) -> BadDocument:
     )
 
 
-def _parquet(content: bytes) -> pd.DataFrame:
-    """Return the columns of a Parquet file; the index that pandas has written comes first."""
+def _parquet(content: bytes) -> tuple[pd.DataFrame, bool]:
     import pandas as pd
     from pyarrow import parquet
 
     try:
         file = parquet.ParquetFile(io.BytesIO(content))
         _check_size(file.metadata.num_rows, file.metadata.num_columns)
-        cells = file.read(use_threads=False).to_pandas(integer_object_nulls=True)
-        if is_key(cells.index):
-            cells = cells.reset_index(
-                names=[name or "" for name in cells.index.names], allow_duplicates=True
-            )
+        cells = with_key(file.read(use_threads=False).to_pandas(integer_object_nulls=True))
         # One by one, so that 0.1 in single precision stays 0.1.
-        columns = [[*cells.iloc[:, i].array] for i in range(cells.shape[1])]
-        columns = [[x.tolist() if isinstance(x, np.ndarray) else x for x in one] for one in columns]
-        named = pd.DataFrame(dict(enumerate(columns)), dtype=object)
-        return named.set_axis(cells.columns.astype(str), axis=1)
+        columns = {i: [*cells.iloc[:, i].array] for i in range(cells.shape[1])}
+        named = pd.DataFrame(columns, dtype=object).set_axis(cells.columns.astype(str), axis=1)
     except BadDocument:
         raise
     except Exception as error:  # texts and notes of pandas can be damaged, too
         raise _unreadable(tr("Parquet file"), error) from None
-
-
-def is_key(index: pd.Index) -> bool:
-    """Return whether the index of a data frame is data, and does not only number its rows."""
-    return index.name is not None or index.inferred_type != "integer"
+    return named, True

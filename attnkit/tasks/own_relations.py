@@ -16,7 +16,7 @@ from attnkit.tasks.base import NOTHING, Examples, Label, Task
 from attnkit.tasks.draws import choose, choose_few
 from attnkit.tasks.own_data import register_own, wrong_data
 from attnkit.tasks.phonebook import chance_of_one_in
-from attnkit.tasks.table import Table, on_axis, rows_of
+from attnkit.tasks.table import ByKey, Table, on_axis, rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +89,7 @@ class Relations(Table):
     )
 
     @classmethod
+    @lru_cache(8)
     def text_form(cls, data: str) -> str:
         text = super().text_form(data)
         _graph(text)
@@ -308,16 +309,11 @@ class _Side:
         self._starts = preferred if len(preferred) else rows
         keys = rows[:, 1] * n + rows[:, 0]
         is_preferred = np.isin(_joined(rows.T, n), _joined(preferred.T, n))
-        order = np.lexsort([~is_preferred, keys])
-        self._whom, self._keys = rows[order, 2], keys[order]
-        self._is_preferred = is_preferred[order].astype(np.int64)
-        self._sums = np.concatenate([[0], np.cumsum(self._is_preferred)])
-        relations = np.arange(1 + rows[:, 1].max())
+        self._named = ByKey(keys, rows[:, 2], is_preferred)
+        self._naming = ByKey(rows[:, 1] * n + rows[:, 2], rows[:, 0])
+        self._keys, relations = np.sort(keys), np.arange(1 + rows[:, 1].max())
         self._first = np.searchsorted(self._keys, relations * n)
         self._n_rows = np.searchsorted(self._keys, (relations + 1) * n) - self._first
-        named = rows[:, 1] * n + rows[:, 2]
-        by_named = np.argsort(named, kind="stable")
-        self._who, self._named = rows[by_named, 0], named[by_named]
 
     def walk(self, lot: np.ndarray, spare: np.ndarray) -> _Walked:
         """Draw books that follow the rows, and begin anew where there is nobody to follow.
@@ -333,32 +329,17 @@ class _Side:
         relation = chosen[:, 1]
         who = np.full((n_examples, n_entries), self._n)
         whom = who.copy()
-        following, is_named = self._before(chosen, lot[:, -1, 0])
+        naming = self._naming.draw(relation * self._n + chosen[:, 0], lot[:, -1, 0])
+        following = np.where(naming == NOTHING, chosen[:, 0], naming)
         for entry in range(n_entries):
             following = self._anew(following, who[:, :entry], relation, spare[:, entry])
             who[:, entry] = following
-            following = self._row(following, relation, lot[:, entry, 1])
+            keys = relation * self._n + following
+            following = self._named.draw(keys, lot[:, entry, 1], self._n)
             if entry == 0:
-                following = np.where(is_named, chosen[:, 0], following)
+                following = np.where(naming == NOTHING, following, chosen[:, 0])
             whom[:, entry] = following
         return _Walked(who, whom, relation)
-
-    def _before(self, rows: np.ndarray, lots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return somebody who names the who of each row, or that one; and whether somebody does."""
-        keys = rows[:, 1] * self._n + rows[:, 0]
-        low, high = (np.searchsorted(self._named, keys, side) for side in ("left", "right"))
-        place = low + np.floor(lots * (high - low)).astype(np.int64)
-        found = self._who[place.clip(max=len(self._who) - 1)]
-        return np.where(high > low, found, rows[:, 0]), high > low
-
-    def _row(self, who: np.ndarray, relation: np.ndarray, lots: np.ndarray) -> np.ndarray:
-        """Return whom a random row of each names, a preferred one where there is any."""
-        keys = relation * self._n + who
-        low, high = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
-        n_preferred = self._sums[high] - self._sums[low]
-        n_rows = np.where(n_preferred > 0, n_preferred, high - low)
-        place = low + np.floor(lots * n_rows).astype(np.int64)
-        return np.where(n_rows > 0, self._whom[place.clip(max=len(self._whom) - 1)], self._n)
 
     def _anew(
         self, who: np.ndarray, others: np.ndarray, relation: np.ndarray, lots: np.ndarray

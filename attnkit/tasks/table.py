@@ -25,16 +25,16 @@ from attnkit.foundation.settings import dial, disagreement
 from attnkit.foundation.words import listed
 from attnkit.tasks.base import HELD_OUT_ONE_IN, NOTHING, Examples, Label
 from attnkit.tasks.draws import choose, choose_few
-from attnkit.tasks.own_data import OwnData, check_present, register_own
-from attnkit.tasks.own_files import (
+from attnkit.tasks.own_data import (
     LONGEST_SHOWN,
-    TABLES,
-    Choices,
+    OwnData,
+    check_present,
     kinds,
-    read_file,
+    register_own,
     rows_in,
     table_text,
 )
+from attnkit.tasks.own_files import TABLES, Choices, read_file
 from attnkit.tasks.phonebook import entry_label
 
 if TYPE_CHECKING:
@@ -121,6 +121,26 @@ class Rows:
 
 
 rows_of = lru_cache(8)(Rows)
+
+
+class ByKey:
+    """Values by key, of which random ones are drawn: of a key with preferred values, only these."""
+
+    def __init__(
+        self, keys: np.ndarray, values: np.ndarray, preferred: np.ndarray | None = None
+    ) -> None:
+        if preferred is not None:
+            drawn = preferred | ~np.isin(keys, keys[preferred])
+            keys, values = keys[drawn], values[drawn]
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._values = keys[order], values[order]
+
+    def draw(self, keys: np.ndarray, lots: np.ndarray, nothing: int = NOTHING) -> np.ndarray:
+        """Return a random value of each key; `nothing` where it has none."""
+        low, high = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
+        place = low + np.floor(lots * (high - low)).astype(np.int64)
+        found = self._values[place.clip(max=len(self._values) - 1)]
+        return np.where(high > low, found, nothing)
 
 
 class Table(OwnData):
@@ -224,8 +244,10 @@ class Table(OwnData):
         return cls(reading.data, **settings)
 
     @classmethod
+    @lru_cache(8)
     def text_form(cls, data: str) -> str:
-        return _text_form(data, cls.n_columns)
+        check_present(data)
+        return table_text(data, cls.n_columns)
 
     @classmethod
     def most_entries(cls, data: str) -> int:
@@ -372,12 +394,6 @@ class Table(OwnData):
         return self.rows.words(self.n_columns - 1)[answer]
 
 
-@lru_cache(8)
-def _text_form(data: str, n_columns: int) -> str:
-    check_present(data)
-    return table_text(data, n_columns)
-
-
 def on_axis(name: str) -> str:
     """Return a name, cut to `LONGEST_SHOWN` characters."""
     return name if len(name) <= LONGEST_SHOWN else name[: LONGEST_SHOWN - 1].rstrip() + "…"
@@ -481,7 +497,7 @@ class Pairs(Table):
         shuffled = choose(n_examples, self.n_entries, self.n_entries, generator)
         keys = torch.from_numpy(chosen).gather(1, shuffled)
         lots = torch.rand(keys.shape, generator=generator, dtype=torch.float64)
-        pairs = torch.from_numpy(index.drawn(keys.numpy(), lots.numpy()))
+        pairs = torch.from_numpy(index.of_key.draw(keys.numpy(), lots.numpy()))
         is_held_out = torch.isin(pairs, torch.from_numpy(index.held_out))
         return self._asked(keys, pairs % n_values, is_held_out, generator)
 
@@ -517,27 +533,14 @@ class _Index:
 
     def __init__(self, data: str) -> None:
         rows = rows_of(data)
-        keys, values = rows.words(0), rows.words(1)
-        self.pairs = rows.numbers @ (len(values), 1)
-        self.held_out = np.sort(self.pairs[rows.held_out])
-        self.keys_held_out = np.unique(self.held_out // len(values))
-        self.keys_trained = np.setdiff1d(np.arange(len(keys)), self.keys_held_out)
-        order = np.lexsort([~rows.held_out, self.pairs // len(values)])  # held-out ones first
-        self._sorted = self.pairs[order]
-        key_of = self._sorted // len(values)
-        self._first = np.searchsorted(key_of, np.arange(len(keys)))
-        n_held_out = np.bincount(self.held_out // len(values), minlength=len(keys))
-        self._n = np.where(n_held_out > 0, n_held_out, np.bincount(key_of, minlength=len(keys)))
-
-        n_rows = Counter(value for _, value in rows.cells)
-        asked = [n_rows[value] for _, value in itertools.compress(rows.cells, rows.held_out)]
-        self.share_of_entry = sum(asked) / len(asked) / len(rows.cells)
-
-    def drawn(self, keys: np.ndarray, lots: np.ndarray) -> np.ndarray:
-        """Return a random pair of every key, a held-out one where the key has any."""
-        place = self._first[keys] + np.floor(lots * self._n[keys]).astype(np.int64)
-        drawn: np.ndarray = self._sorted[place]
-        return drawn
+        keys, values = rows.numbers.T
+        pairs = rows.numbers @ (len(rows.words(1)), 1)
+        self.held_out = np.sort(pairs[rows.held_out])
+        self.keys_held_out = np.unique(keys[rows.held_out])
+        self.keys_trained = np.setdiff1d(keys, self.keys_held_out)
+        self.of_key = ByKey(keys, pairs, rows.held_out)
+        asked = np.bincount(values)[values[rows.held_out]]
+        self.share_of_entry = float(asked.mean()) / len(values)
 
 
 _index = lru_cache(8)(_Index)

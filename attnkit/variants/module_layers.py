@@ -1,32 +1,28 @@
-"""Layers of a PyTorch module of one's own at given sizes: facts, computation and a first trial.
+"""Layers of a PyTorch module of one's own at given sizes: their computation and a first trial.
 
 Every layer computes a small batch before anything is trained, so that a module that is wrong is
-refused with a message. Costs, pages and estimates read the facts that the trial notes. They travel
-as JSON from the process that has executed the module's code to a server, which never executes it
-and imports no torch: torch is imported inside functions only. Index letters as in
-`attnkit.model.reference`.
+refused with a message, and its facts are noted. Torch is imported inside functions only. Index
+letters as in `attnkit.model.reference`.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-import math
 import random
 import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attnkit.foundation.language import Message, mark, tr
-from attnkit.foundation.words import listed
-from attnkit.variants.wiring import Weight, Wiring
+from attnkit.foundation.language import Message, mark
+from attnkit.variants.module_facts import ModuleFacts
+from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
     import torch
@@ -85,116 +81,6 @@ class Output(NamedTuple):
     x: Tensor
     scores: Tensor | None
     pattern: Tensor | None
-
-
-@dataclass(eq=False)
-class ModuleFacts:
-    """Facts about all layers of a module at the sizes of a variant.
-
-    Attributes:
-        name: Name of the class.
-        origin: File of the class, or "a notebook".
-        shapes: For every layer, the shapes of the parameters and drawn buffers by name.
-        fixed: Names of the parameters that training never changes.
-        drawn: Names of the buffers that the constructor draws anew for every seed, and which
-            therefore travel with the parameters; training never changes them.
-        unused: Names of the parameters for which what it returns has no gradient in any layer.
-        returned: For every layer, whether it returns scores, and whether it returns a pattern.
-        masked: Whether the scores that it returns have a mask in them, so that they are not used.
-        is_other_in_training: Whether it computes other numbers in training than in evaluation.
-        batched: Whether all seeds are computed as one batch; otherwise one after the other.
-        multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
-        kv_cache: Numbers that a decoder keeps per token, over all layers; None if unknown.
-    """
-
-    name: str
-    origin: str
-    shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
-    fixed: list[str] = field(default_factory=list)
-    drawn: list[str] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    returned: list[tuple[bool, bool]] = field(default_factory=list)
-    masked: bool = False
-    is_other_in_training: bool = False
-    batched: bool = True
-    multiply_adds: int = 0
-    kv_cache: int | None = None
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> ModuleFacts:
-        """Read facts that `asdict` has written."""
-        shapes = [{name: tuple(shape) for name, shape in one.items()} for one in values["shapes"]]
-        return cls(**{**values, "shapes": shapes})
-
-    @property
-    def weights(self) -> dict[str, Weight]:
-        """Parameters of all layers, and drawn buffers, by name."""
-        of_all = {name: shape for shapes in self.shapes for name, shape in shapes.items()}
-        fixed = {*self.fixed, *self.drawn}
-        return {name: Weight(shape, fixed=name in fixed) for name, shape in of_all.items()}
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of parameters of all layers; buffers do not count."""
-        of_all = [item for shapes in self.shapes for item in shapes.items()]
-        return sum(math.prod(shape) for name, shape in of_all if name not in self.drawn)
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether all layers return scores without a mask, so that they have an asymmetry."""
-        return all(scores for scores, _ in self.returned) and not self.masked
-
-    @property
-    def missing(self) -> str:
-        """Sentences on what of its layers has no effect, and on what is empty without maps."""
-        name, sentences = self.name, []
-        has_scores = self.masked or all(scores for scores, _ in self.returned)
-        has_pattern = all(pattern for _, pattern in self.returned)
-        if self.unused:
-            unused = tr(
-                "What {name} returns has no gradient for {parameters}: training changes nothing "
-                "there, but all of it counts as parameters.",
-                name=name,
-                parameters=listed(self.unused),
-            )
-            sentences.append(unused)
-        if self.is_other_in_training:
-            as_evaluated = tr(
-                "{name} always computes as in evaluation: dropout does nothing, and running "
-                "statistics do not change.",
-                name=name,
-            )
-            sentences.append(as_evaluated)
-        if self.masked:
-            masked = tr(
-                "{name} returns scores with a mask in them, so that the asymmetry is empty: let "
-                "forward return the scores from before the mask.",
-                name=name,
-            )
-            sentences.append(masked)
-        if not (has_scores or has_pattern):
-            lacks_both = tr(
-                "{name} does not return its scores and pattern, so that the asymmetry and "
-                "attention maps and attention masses are empty: let forward return (x, scores, "
-                "pattern).",
-                name=name,
-            )
-            sentences.append(lacks_both)
-        elif not has_scores:
-            lacks_scores = tr(
-                "{name} does not return its scores, so that the asymmetry is empty: let forward "
-                "return (x, scores, pattern).",
-                name=name,
-            )
-            sentences.append(lacks_scores)
-        elif not has_pattern:
-            lacks_pattern = tr(
-                "{name} does not return its pattern, so that attention maps and attention masses "
-                "are empty: let forward return (x, scores, pattern).",
-                name=name,
-            )
-            sentences.append(lacks_pattern)
-        return " ".join(sentences)
 
 
 @contextmanager
@@ -622,7 +508,7 @@ def _check_examples(
     others = [one.clone() for one in arguments]
     for one in others[: 2 if layers.sizes.two_sided else 1]:  # but not the mask
         one[1:] = one[1:].flip(1) + 1
-    if _difference(layers, layer, others, output)[0].max() > _ROUNDING:
+    if _apart(output, _again(layers, layer, others))[0].max() > _ROUNDING:
         wrong = mark(
             "its output for one example changes with the other examples of the batch, allowed "
             "x of shape (examples, positions, width): nn.MultiheadAttention needs batch_first=True"
@@ -640,7 +526,7 @@ def _check_seeds(layers: ModuleLayers, layer: int, output: Tensor) -> None:
     copies = {name: value.detach().clone() for name, value in numbers.items()}
     with drawing(), torch.no_grad():
         of_other = parts_of(functional_call(other, copies, layers.arguments(layer)))[0]
-    if (of_other - output).abs().max() > _ROUNDING * output.abs().max().clamp_min(1.0):
+    if _apart(output, of_other).max() > _ROUNDING:
         wrong = mark(
             "its constructor draws numbers that are no parameters and no buffers, so that every "
             "seed would have the same: use nn.Parameter or register_buffer"
@@ -648,16 +534,18 @@ def _check_seeds(layers: ModuleLayers, layer: int, output: Tensor) -> None:
         raise layers.error(wrong, "__init__")
 
 
-def _difference(
-    layers: ModuleLayers, layer: int, arguments: Sequence[Tensor], output: Tensor
-) -> Tensor:
-    """Return the difference of an output for other arguments, as a share of its largest number."""
+def _again(layers: ModuleLayers, layer: int, arguments: Sequence[Tensor]) -> Tensor:
     import torch
 
     with torch.no_grad():
-        other = parts_of(layers.modules[layer](*arguments))[0]
-    differences: Tensor = (output - other).abs() / output.abs().max().clamp_min(1.0)
-    return differences
+        x: Tensor = parts_of(layers.modules[layer](*arguments))[0]
+    return x
+
+
+def _apart(output: Tensor, other: Tensor) -> Tensor:
+    """Return the difference of two outputs, as a share of the largest number of the first."""
+    apart: Tensor = (output - other).abs() / output.abs().max().clamp_min(1.0)
+    return apart
 
 
 def _check(layers: ModuleLayers, parts: tuple[Any, Any, Any], inputs: tuple[Tensor, ...]) -> None:
@@ -721,7 +609,7 @@ def _check_causality(layers: ModuleLayers, layer: int, x: Tensor, output: Tensor
 
     n = x.shape[1] // 2
     changed = torch.cat([x[:, :n], x[:, n:].flip(0) + 1], 1)
-    differences = _difference(layers, layer, [changed], output)[:, :n].amax((0, 2))
+    differences = _apart(output, _again(layers, layer, [changed]))[:, :n].amax((0, 2))
     if differences.numel() and differences.max() > _ROUNDING:
         raise layers.error(
             mark(
@@ -758,8 +646,7 @@ def _can_be_batched(layers: ModuleLayers, layer: int) -> bool:
                 return False
             raise
         outputs.append(out.detach())
-    largest = outputs[0].abs().max().clamp_min(1.0)
-    return bool((outputs[0] - outputs[1]).abs().max() <= _ROUNDING * largest)
+    return bool(_apart(*outputs).max() <= _ROUNDING)
 
 
 def _count_multiply_adds(layers: ModuleLayers) -> int:

@@ -16,7 +16,7 @@ from attnkit.foundation.language import mark
 from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
-    from attnkit.variants.module_layers import ModuleFacts
+    from attnkit.variants.module_facts import ModuleFacts
     from attnkit.variants.rules import Rule
 
 TOKEN = "x"

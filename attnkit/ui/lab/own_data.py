@@ -21,11 +21,10 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
 from attnkit.tasks.language import FEWEST_CHARACTERS, Text
-from attnkit.tasks.own_data import own_notes, wrong_data
+from attnkit.tasks.own_data import FEWEST_ROWS, own_notes, wrong_data
 from attnkit.tasks.own_files import (
     DECODED,
     ENCODINGS,
-    FEWEST_ROWS,
     ROLES,
     SEPARATORS,
     TABLES,

@@ -41,7 +41,7 @@ from streamlit.runtime.state.session_state import (
 )
 from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
 
-from attnkit.tasks.own_files import MOST_BYTES
+from attnkit.tasks.own_data import MOST_BYTES
 
 LONGEST_TEXT = 4 * MOST_BYTES
 """Most characters of a text. Larger data of one's own than are allowed get a message, up to here;
