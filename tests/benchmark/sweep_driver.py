@@ -85,7 +85,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
 def _simulated_rows(sweep: Sweep, chunk: Chunk) -> pd.DataFrame:
     """Return rows of a chunk as a worker writes them, with random numbers."""
     runs = [
-        (*sweep.hashes_at(sweep.point(group.point), [sweep.sharing[variant]]), variant, seed)
+        (sweep.hashes_at(sweep.point(group.point), [sweep.sharing[variant]])[0], variant, seed)
         for group in chunk
         for variant in group.variants
         for seed in group.seeds

@@ -207,8 +207,9 @@ def _differences(
         if has_others:
             st.subheader("Variants against each other", anchor=False)
             first = baselines.index(Variant("QKV")) if Variant("QKV") in baselines else 0
-            chosen = {"format_func": title_of, "key": "minus_variant", "width": 240}
-            baseline = st.selectbox("Minus", baselines, first, **chosen)
+            baseline = st.selectbox(
+                "Minus", baselines, first, title_of, key="minus_variant", width=240
+            )
             differences = differences_within(compared, baseline, metric)
             _difference_table(differences, variants, title_of(baseline), metric)
         if len(compared) > 1:
