@@ -29,9 +29,9 @@ from attnkit.sweeps import conclusion as sentences
 from attnkit.sweeps.boundary import Boundary, boundary, half_point, mean_ratio
 from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.specification import InvalidSweep
+from attnkit.ui import sweeps as own_sweeps
 from attnkit.ui.pages import capacity as page
-from attnkit.ui.sweeps import live_sweep
-from attnkit.ui.sweeps.choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of
+from attnkit.ui.sweeps import OWN, SECTIONS, CapacityChoice, Cell, cells_of
 from attnkit.variants import Variant
 
 X, Y, STEPS = "d_head", "n_entries", "steps_to_threshold"
@@ -352,7 +352,7 @@ def test_marks_and_words_of_a_phase_diagram_are_those_of_its_cells():
     figure, n_cells = phases.plot_phase(CELLS, X, Y), len(WIDTHS) * len(ENTRIES)
     (cross,) = [t for t in figure["data"] if t.get("mode") == "markers"]
     assert (cross["x"], cross["y"]) == ([12], [4])
-    assert "got 12, allowed less &lt;than&gt; that" in cross["hovertext"][0]
+    assert "got 12, allowed less &lt;than&gt;<br>that" in cross["hovertext"][0]
     marks = re.findall(r"(\w+|×):", phases.phase_key(CELLS, n_cells, STEPS, BOUNDS))
     assert (marks, phases.phase_key(capacity.cells(WHOLE), n_cells)) == (["Grey", "×", "Blank"], "")
     row = CELLS[(CELLS["sharing"] == "K=V") & (CELLS[X] == 16) & (CELLS[Y] == 4)]
@@ -415,13 +415,14 @@ def test_the_lab_gets_the_experiment_of_a_cell_beside_qkv(monkeypatch):
     """With its seeds, settings and learning rates; it opens even if training is refused."""
     result, lost = made_up(), failed(made_up(), d_head=8, sharing="K=V")
     assert page.row_of(without(result, d_head=8, n_entries=6), WIDE) is None
-    assert "d_head: got 12" in page.numbers_of(lost, page.row_of(lost, WIDE)).replace("\\", "")
+    assert "d_head: got 12" in page.numbers_of(page.row_of(lost, WIDE))[0]
     row, choice = page.row_of(result, WIDE), CapacityChoice()
     for mark in ([int(row.name)], 10**6, "cell"):
         page.take_mark(choice, result, mark)
         assert choice.cell == WIDE
-    for told in ("100%", "2 of 2", "200 steps", f"{row['parameters']:,} parameters", "0.005"):
-        assert told in page.numbers_of(result, row)
+    numbers = " ".join(page.numbers_of(row))
+    for told in ("100%", "2 of 2", "200 steps", f"whole model {row['parameters']:,}", "0.005"):
+        assert told in numbers
     full = Mock(side_effect=Refused("12 experiments wait already"))
     for submit in (TrainingService.submit, full):
         monkeypatch.setattr(TrainingService, "submit", submit)
@@ -530,7 +531,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     def tiny(**given):
         return Sweep(**{**given, "base": {**TINY, "n_names": 11, "task": given["base"]["task"]}})
 
-    monkeypatch.setattr(live_sweep, "Sweep", tiny)
+    monkeypatch.setattr(own_sweeps, "Sweep", tiny)
     tab = open_page("capacity", show="live")
     tab.selectbox(key="form_task").set_value("directed")
     tab = show(tab)

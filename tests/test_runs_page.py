@@ -16,8 +16,8 @@ from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training.results import Result
-from attnkit.ui.reference import runs
-from attnkit.ui.reference.runs import MOST, Runs
+from attnkit.ui.pages import runs
+from attnkit.ui.pages.runs import MOST, Runs
 
 pytestmark = pytest.mark.server
 

@@ -47,8 +47,8 @@ from attnkit.sweeps.workers import PLACES, LocalWorkers, RayWorkers, WorkerLost,
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.summary import run_table
-from attnkit.ui.sweeps import live_sweep
-from attnkit.ui.sweeps.live_sweep import PAUSED, STOPPED, LiveSweep
+from attnkit.ui import sweeps as own_sweeps
+from attnkit.ui.sweeps import PAUSED, STOPPED, LiveSweep
 
 SMALL = Sweep(
     base={"task": "phonebook", "steps": 4, "evaluate_every": 2, "n_eval": 16, "batch_size": 16},
@@ -409,7 +409,7 @@ def service(monkeypatch):
 
     found = SimpleNamespace(submit=submit, job=job, refusal="", estimate=lambda experiment: 40.0)
     found.wait = found.stop_watching = lambda *_: None
-    for module in ("watched_job", "sweeps.live_sweep"):
+    for module in ("watched_job", "sweeps"):
         monkeypatch.setattr(f"attnkit.ui.{module}.training_service", lambda: found)
     return found
 
@@ -426,25 +426,25 @@ def test_the_form_reads_values_and_tells_wrong_ones_in_the_words_of_the_page(ser
     for typed, found in (
         *(({"first_values": text}, width) for text in ("", "many", "8 … 2", "0 … 8", "4, 100000")),
         ({"second": "d_head"}, "twice"),
-        ({"first_values": many, "second_values": many}, str(live_sweep.MOST_POINTS)),
+        ({"first_values": many, "second_values": many}, str(own_sweeps.MOST_POINTS)),
     ):
-        form = live_sweep.SweepForm(task="directed")
+        form = own_sweeps.SweepForm(task="directed")
         vars(form).update({"first_values": many, "second": "n_values"} | typed)
         with pytest.raises(InvalidSweep) as caught:
             form.sweep()
-        message = live_sweep.on_screen(caught.value, "directed")
+        message = own_sweeps.on_screen(caught.value, "directed")
         assert found in message, typed
         assert not re.search("d_head|axes", message), typed
     for task in TASKS:
-        form = live_sweep.SweepForm()
+        form = own_sweeps.SweepForm()
         form.set_task(task)
-        assert 1 <= form.sweep().n_points <= live_sweep.MOST_POINTS, task
-        for name in live_sweep.axes_of(task):
-            assert read_values(name, live_sweep.suggested(name, form.base), task), (task, name)
-    assert re.match("12 models .* 4 points; 4 .*about 2 min", live_sweep.estimate_in_words(SWEEP))
+        assert 1 <= form.sweep().n_points <= own_sweeps.MOST_POINTS, task
+        for name in own_sweeps.axes_of(task):
+            assert read_values(name, own_sweeps.suggested(name, form.base), task), (task, name)
+    assert re.match("12 models .* 4 points; 4 .*about 2 min", own_sweeps.estimate_in_words(SWEEP))
     limits = ServerSettings(max_steps=3)
-    monkeypatch.setattr("attnkit.ui.sweeps.live_sweep.server_settings", lambda: limits)
-    (problem,) = live_sweep.problems_here(SWEEP)
+    monkeypatch.setattr("attnkit.ui.sweeps.server_settings", lambda: limits)
+    (problem,) = own_sweeps.problems_here(SWEEP)
     assert re.search(r"\b4\b.*\b3\b", problem)
     for name in SHIPPED:
         assert load_shipped(name).n_missing == 0, name
@@ -588,7 +588,7 @@ def test_tasks_run_with_this_code_and_their_results_and_errors_return(cluster, v
 
     assert signal.getsignal(signal.SIGTERM) is handler
     *paths, environment, cores = result(ray_tasks.surroundings)
-    assert all("working_dir_files" in path for path in paths)
+    assert all("py_modules_files" in path for path in paths)
     names = (PLUGINS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     assert ([environment[n] for n in names], cores) == (["ray_tasks", "1", "1"], 1)
     with pytest.raises(ValueError, match="no number") as raised:

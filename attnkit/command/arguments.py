@@ -1,7 +1,4 @@
-"""Parser, argument checks and output files that all commands share.
-
-Every error is one line. Files are checked before the work begins, and saved one by one after it.
-"""
+"""Parser, argument checks and output files that all commands share; every error is one line."""
 
 from __future__ import annotations
 
@@ -112,81 +109,46 @@ def got_path(option: str, target: str) -> str:
     return f"{option}: got {shown(target, quoted=True, most=_LONGEST_PATH)}"
 
 
-def check_files(arguments: argparse.Namespace, *options: str) -> None:
-    """Check before long work that the files of these options can be written, without writing.
+class Outputs:
+    """Outputs of a command: checked before the work begins, and saved one by one after it.
+
+    In a `with` block one failure does not stop the other outputs. At its end `BadInput` is raised
+    if outputs have failed; the message also names those that were saved.
+
+    Args:
+        arguments: Arguments of the command.
+        *files: Names of the options whose files are written.
+        **folders: Names of the options whose folders are written, with the names of their files.
 
     Raises:
-        BadInput: If a file cannot be written, two options name the same file, or that of `--table`
-            lacks the marks.
-    """
-    option_of_path: dict[str, str] = {}
-    for name in options:
-        target = getattr(arguments, name)
-        if target is None or (name == "json" and target == SCREEN):
-            continue
-        with _problems(f"--{name}", target, "a file"):
-            check_writable(Path(target))
-            if name == "table":
-                split_at_marks(Path(target), arguments.command)
-        other = option_of_path.setdefault(str(Path(target).resolve()), name)
-        if other != name:
-            raise BadInput(f"{got_path(f'--{name}', target)}, but --{other} writes the same file")
-
-
-def check_folder(option: str, target: str, files: Iterable[str]) -> None:
-    """Check before long work that these files can be written into a folder, without writing.
-
-    Raises:
-        BadInput: If the folder or a file cannot be written.
-    """
-    folder = Path(target)
-    with _problems(option, target, "a folder"):
-        if folder.exists() and not folder.is_dir():
-            raise BadInput(f"{got_path(option, target)}, but it is a file, allowed a folder")
-        is_new = not folder.exists()
-        folder.mkdir(exist_ok=True)
-        try:
-            for name in files:
-                if (folder / name).is_dir():
-                    raise BadInput(f"{got_path(option, target)}, but its {name} is a folder")
-                check_writable(folder / name)
-        finally:
-            if is_new:
-                folder.rmdir()
-
-
-@contextmanager
-def _problems(option: str, target: str, allowed: str) -> Iterator[None]:
-    """Raise what is wrong with the path of an option as `BadInput`."""
-    if not target:
-        raise BadInput(f"{option}: got '', allowed {allowed}")
-    try:
-        if not Path(target).absolute().parent.is_dir():
-            raise BadInput(f"{got_path(option, target)}, but its folder does not exist")
-        yield
-    except BadInput:
-        raise
-    except IsADirectoryError:
-        raise BadInput(
-            f"{got_path(option, target)}, but it is a folder, allowed {allowed}"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = f"but it cannot be used ({reason_of(error)})"
-        raise BadInput(f"{got_path(option, target)}, {reason}") from None
-
-
-class Saving:
-    """Context manager that saves outputs one by one, so that one failure does not stop the others.
-
-    At the end of the block it raises `BadInput` if outputs have failed; the message also names
-    those that were saved.
+        BadInput: If a file or folder cannot be written, two options name the same one, or that of
+            `--table` lacks the marks. Nothing has been written then.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, *files: str, **folders: Iterable[str]
+    ) -> None:
+        self._arguments = arguments
         self._failed: list[str] = []
         self._saved: list[str] = []
+        option_of_path: dict[Path, str] = {}
+        for name in (*files, *folders):
+            target = getattr(arguments, name)
+            if target is None or (name == "json" and target == SCREEN):
+                continue
+            option, path = f"--{name}", Path(target)
+            with _problems(option, target, "a folder" if name in folders else "a file"):
+                if name in folders:
+                    _check_folder(path, folders[name], got_path(option, target))
+                else:
+                    check_writable(path)
+                if name == "table":
+                    split_at_marks(path, arguments.command)
+            other = option_of_path.setdefault(path.resolve(), option)
+            if other != option:
+                raise BadInput(f"{got_path(option, target)}, but {other} writes the same file")
 
-    def __enter__(self) -> Saving:
+    def __enter__(self) -> Outputs:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -194,42 +156,83 @@ class Saving:
             saved = f"; saved: {', '.join(self._saved)}" if self._saved else ""
             raise BadInput("; ".join(self._failed) + saved) from None
 
-    def attempt(self, option: str, target: str, write: Callable[[], object]) -> None:
-        """Write one output; an error is reported at the end of the block."""
+    def save(
+        self, name: str, content: str | bytes | Callable[[str], object], target: str = ""
+    ) -> None:
+        """Write one output, unless its option is missing or names the screen.
+
+        Args:
+            name: Name of the option.
+            content: Content of the file, or a function that writes it, given the target.
+            target: Where to write, if that is not the value of the option.
+        """
+        target = target or getattr(self._arguments, name)
+        if target is None or (name == "json" and target == SCREEN):
+            return
         try:
-            write()
+            if callable(content):
+                content(target)
+            else:
+                write_file(Path(target), content)
         except BrokenPipeError:  # the reading program has stopped reading
             pass
         except BadInput as error:
             self._failed.append(str(error))
         except (OSError, ValueError) as error:
             reason = f"but it cannot be written ({reason_of(error)})"
-            self._failed.append(f"{got_path(option, target)}, {reason}")
+            self._failed.append(f"{got_path(f'--{name}', target)}, {reason}")
         else:
-            self._saved.append(f"{option} {target}")
+            self._saved.append(f"--{name} {target}")
 
-    def file(self, option: str, target: str | None, content: str | bytes) -> None:
-        """Write one file, unless the option is missing or names the screen."""
-        if target is not None and target != SCREEN:
-            self.attempt(option, target, lambda: write_file(Path(target), content))
-
-    def table(self, arguments: argparse.Namespace, table: str, answers: str = "") -> None:
+    def save_table(self, table: str, answers: str = "") -> None:
         """Replace the command's text in the file of `--table`, unless the option is missing.
 
         Args:
-            arguments: The arguments of the command.
             table: The table of the command.
             answers: Text for a file with the marks of answers instead of a table.
         """
 
-        def write() -> None:
-            path, command = Path(arguments.table), arguments.command
+        def write(target: str) -> None:
+            path, command = Path(target), self._arguments.command
             part, before, after = split_at_marks(path, command)
             begin, end = marks(command, part)
             write_file(path, f"{before}{begin}\n{answers if part else table}\n{end}{after}")
 
-        if arguments.table is not None:
-            self.attempt("--table", arguments.table, write)
+        self.save("table", write)
+
+
+def _check_folder(folder: Path, files: Iterable[str], got: str) -> None:
+    """Check that files can be written into a folder, without writing."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{got}, but it is a file, allowed a folder")
+    is_new = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    try:
+        for name in files:
+            if (folder / name).is_dir():
+                raise BadInput(f"{got}, but its {name} is a folder")
+            check_writable(folder / name)
+    finally:
+        if is_new:
+            folder.rmdir()
+
+
+@contextmanager
+def _problems(option: str, target: str, allowed: str) -> Iterator[None]:
+    """Raise what is wrong with the path of an option as `BadInput`."""
+    got = got_path(option, target)
+    if not target:
+        raise BadInput(f"{got}, allowed {allowed}")
+    try:
+        if not Path(target).absolute().parent.is_dir():
+            raise BadInput(f"{got}, but its folder does not exist")
+        yield
+    except BadInput:
+        raise
+    except IsADirectoryError:
+        raise BadInput(f"{got}, but it is a folder, allowed {allowed}") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{got}, but it cannot be used ({reason_of(error)})") from None
 
 
 def marks(command: str, part: str = "") -> tuple[str, str]:

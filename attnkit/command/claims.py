@@ -14,9 +14,8 @@ from attnkit.command.arguments import (
     SCREEN,
     BadInput,
     Commands,
-    Saving,
+    Outputs,
     add_command,
-    check_files,
     known_name,
     say,
     whole_number,
@@ -112,10 +111,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.first_seed is not None:
         first_seed = whole_number("--first-seed", arguments.first_seed, 0, LAST_FIRST_SEED)
     minutes = _minutes(arguments)
-    check_files(arguments, "json", "table")
+    outputs = Outputs(arguments, "json", "table")
     chosen = [CLAIMS[name] for name in dict.fromkeys(named or CLAIMS)]
     if arguments.elsewhere:
-        return _elsewhere(arguments, chosen)
+        return _elsewhere(arguments, outputs, chosen)
     known = shipped = load_shipped()
     interrupted = False
     if not arguments.list:
@@ -134,14 +133,14 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.table is not None:
             say("--table: not written, because it needs all of these claims")
     in_table = records
-    with Saving() as saving:
-        saving.file("--json", arguments.json, records.to_json())
+    with outputs:
+        outputs.save("json", records.to_json())
         if arguments.ship and not interrupted:
             both = shipped | records
             in_table = Records({name: both[name] for name in CLAIMS if name in both})
-            saving.file("--ship", str(SHIPPED), in_table.to_json(summarised=False))
+            outputs.save("ship", in_table.to_json(summarised=False), str(SHIPPED))
         if not interrupted and not late:
-            saving.table(arguments, to_markdown(in_table), answers_in_markdown(in_table))
+            outputs.save_table(to_markdown(in_table), answers_in_markdown(in_table))
         if arguments.json == SCREEN:
             sys.stdout.write(records.to_json())
         elif records:
@@ -194,7 +193,7 @@ def _gather(
     return finished, True
 
 
-def _elsewhere(arguments: argparse.Namespace, chosen: list[Claim]) -> int:
+def _elsewhere(arguments: argparse.Namespace, outputs: Outputs, chosen: list[Claim]) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.evidence import elsewhere
     from attnkit.evidence.record import load_shipped
@@ -209,11 +208,11 @@ def _elsewhere(arguments: argparse.Namespace, chosen: list[Claim]) -> int:
             record = load_shipped().get(claim.id)
             found[claim.id] = elsewhere.search_elsewhere(claim, record, bench)
         ended = True
-    with Saving() as saving:
-        saving.file("--json", arguments.json, elsewhere.to_json(found))
+    with outputs:
+        outputs.save("json", elsewhere.to_json(found))
         if arguments.ship:
             known = elsewhere.load_elsewhere() | found
-            saving.file("--ship", str(elsewhere.ELSEWHERE), elsewhere.to_json(known))
+            outputs.save("ship", elsewhere.to_json(known), str(elsewhere.ELSEWHERE))
         if arguments.json == SCREEN:
             sys.stdout.write(elsewhere.to_json(found))
         else:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnkit.command.arguments import Commands, add_command, known_name, say
 from attnkit.experiment.experiment import settings
-from attnkit.foundation.settings import InvalidExperiment, Setting
-from attnkit.tasks import OWN_TASKS, TASKS
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.tasks import OWN_TASKS, TASKS, task_named
 from attnkit.training.engine import kernel_knows
 from attnkit.variants import CATALOGUE, OPTIONS
 
@@ -32,30 +32,34 @@ def add_to(commands: Commands) -> None:
 
 def _run_tasks(arguments: argparse.Namespace) -> int:
     names = list(TASKS)
-    if arguments.task in OWN_TASKS:
-        return _print_own(arguments.task, arguments.json)
     if arguments.task is not None:
-        names = [known_name("task", arguments.task, TASKS)]
+        known_name("task", arguments.task, TASKS if arguments.task not in OWN_TASKS else OWN_TASKS)
+        names = [arguments.task]
     if arguments.json:
         print(json.dumps({name: _describe(name) for name in names}, indent=1, ensure_ascii=False))
         return 0
     family = ""
     for name in names:
-        task = TASKS[name]()
-        loss = task.loss_to_beat
-        facts = f"chance {task.chance:.3f}" + (f", loss to beat {loss:.3f}" if loss else "")
-        facts += f", hash of the text {task.fingerprint}" if task.fingerprint else ""
-        if arguments.task is None and task.family != family:
-            family = task.family
-            print(f"{family}\n")
-        print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {facts}.")
-        for setting in settings(name).values():
-            if arguments.task or setting.name in type(task).model_fields:
-                _print_setting(setting)
+        kind, facts, shown = task_named(name), "", [*settings(name).values()]
+        if name in TASKS:
+            task = TASKS[name]()
+            facts = f" chance {task.chance:.3f}"
+            facts += f", loss to beat {task.loss_to_beat:.3f}" if task.loss_to_beat else ""
+            facts += f", hash of the text {task.fingerprint}" if task.fingerprint else ""
+            facts += "."
         if arguments.task is None:
-            print(f"    with {_settings_text(task.overrides)}")
-        if task.full_size:
-            print(f"    full size: {_settings_text(task.full_size)}")
+            shown = [setting for setting in shown if setting.name in kind.model_fields]
+            if kind.family != family:
+                family = kind.family
+                print(f"{family}\n")
+        print(f"{name:16} {kind.title}. {kind.question}\n    From: {kind.source}.{facts}")
+        for setting in shown:
+            default = _value_text(setting.default)
+            print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
+        if arguments.task is None:
+            print(f"    with {_settings_text(kind.overrides)}")
+        if kind.full_size and name in TASKS:
+            print(f"    full size: {_settings_text(kind.full_size)}")
         if arguments.task is None:
             print()
     if arguments.task is None:
@@ -63,27 +67,12 @@ def _run_tasks(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_own(name: str, as_json: bool) -> int:
-    task, dials = OWN_TASKS[name], settings(name)
-    if as_json:
-        defaults = {setting.name: setting.default for setting in dials.values()}
-        described = {"title": task.title, "question": task.question, "settings": defaults}
-        print(json.dumps({name: described}, indent=1, ensure_ascii=False))
-        return 0
-    print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}.")
-    for setting in dials.values():
-        _print_setting(setting)
-    return 0
-
-
-def _print_setting(setting: Setting) -> None:
-    default = _value_text(setting.default)
-    print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
-
-
 def _describe(name: str) -> dict[str, Any]:
-    task = TASKS[name]()
+    kind = task_named(name)
     defaults = {setting.name: setting.default for setting in settings(name).values()}
+    if name in OWN_TASKS:
+        return {"title": kind.title, "question": kind.question, "settings": defaults}
+    task = kind()
     return {
         "title": task.title,
         "question": task.question,
@@ -92,7 +81,7 @@ def _describe(name: str) -> dict[str, Any]:
         "chance": task.chance,
         "loss_to_beat": task.loss_to_beat,
         "fingerprint": task.fingerprint,
-        "dials": {dial: defaults.pop(dial) for dial in type(task).model_fields},
+        "dials": {dial: defaults.pop(dial) for dial in kind.model_fields},
         "settings": defaults,
         "full_size": task.full_size,
     }

@@ -15,10 +15,8 @@ from attnkit.command.arguments import (
     BAD_INPUT,
     BadInput,
     Commands,
-    Saving,
+    Outputs,
     add_command,
-    check_files,
-    check_folder,
     error_line,
     got_path,
     say,
@@ -123,7 +121,7 @@ def _run_models(arguments: argparse.Namespace) -> int:
     from attnkit.realmodels.atlas import Atlas
     from attnkit.realmodels.shipped import PACKAGES
 
-    _check(arguments)
+    outputs = _checked_outputs(arguments)
     if arguments.ship and arguments.sources:
         raise BadInput("--ship: measures the shipped models only; leave out MODEL")
     sources = arguments.sources or (list(PACKAGES) if arguments.ship else [])
@@ -139,7 +137,8 @@ def _run_models(arguments: argparse.Namespace) -> int:
     except Unreadable as error:
         problem = error
     if atlases:
-        _save(Atlas.together(atlases), arguments, complete=not (interrupted or problem))
+        complete = not (interrupted or problem)
+        _save(Atlas.together(atlases), arguments, outputs, complete=complete)
     if problem is not None:
         raise problem
     return INTERRUPTED if interrupted else 0
@@ -192,7 +191,7 @@ def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
     return renamed
 
 
-def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> None:
+def _save(atlas: Atlas, arguments: argparse.Namespace, outputs: Outputs, *, complete: bool) -> None:
     from attnkit.realmodels.answer import as_they_stand, summary
     from attnkit.realmodels.revisions import describe_training, over_training, training_table
     from attnkit.realmodels.tie_costs import cost_table
@@ -200,20 +199,15 @@ def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> Non
     setting = _settings(arguments)[0]
     rows = over_training(atlas.table, folded=setting.fold, offset=setting.offset)
     plain = as_they_stand(atlas.table)
-    with Saving() as saving:
-        if arguments.out:
-            saving.attempt("--out", arguments.out, lambda: atlas.save(table=Path(arguments.out)))
-        if arguments.portraits:
-            path = Path(arguments.portraits)
-            saving.attempt("--portraits", arguments.portraits, lambda: atlas.save(portraits=path))
-        if arguments.training and len(rows):
-            saving.attempt(
-                "--training", arguments.training, lambda: _write_training(rows, arguments.training)
-            )
+    with outputs:
+        outputs.save("out", lambda path: atlas.save(table=Path(path)))
+        outputs.save("portraits", lambda path: atlas.save(portraits=Path(path)))
+        if len(rows):
+            outputs.save("training", partial(_write_training, rows))
         if complete:
-            saving.table(arguments, summary(plain))
+            outputs.save_table(summary(plain))
         if complete and arguments.ship:
-            saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
+            outputs.save("ship", lambda _: _ship(atlas), "the shipped atlas")
         shown = atlas.table if plain.empty else plain
         print(summary(shown))
         print("\nWhat tied matrices would lose, median over heads (random matrices):\n")
@@ -244,7 +238,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
     return (Setting(arguments.fold, arguments.offset),)
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _checked_outputs(arguments: argparse.Namespace) -> Outputs:
     for option, *endings in (
         ("out", ".parquet"),
         ("portraits", ".safetensors"),
@@ -253,7 +247,7 @@ def _check(arguments: argparse.Namespace) -> None:
         _check_ending(f"--{option}", getattr(arguments, option), tuple(endings))
     if arguments.table and (arguments.fold or arguments.offset):
         raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
-    check_files(arguments, "out", "portraits", "training", "table")
+    return Outputs(arguments, "out", "portraits", "training", "table")
 
 
 def _check_ending(option: str, target: str | None, endings: tuple[str, ...]) -> None:
@@ -299,7 +293,7 @@ def _run_sentence(arguments: argparse.Namespace) -> int:
     if arguments.sentence is None:
         return _read_lines(arguments)
     _check_ending("--out", arguments.out, (".html", ".csv", ".parquet", ".safetensors"))
-    check_files(arguments, "out")
+    outputs = Outputs(arguments, "out")
     checked_sentence(arguments.sentence)
     reading = SentenceReader(arguments.source).read(arguments.sentence)
     if arguments.layer is not None:
@@ -307,10 +301,8 @@ def _run_sentence(arguments: argparse.Namespace) -> int:
             reading = reading.head(arguments.layer, arguments.head)
         except ValueError as error:
             raise BadInput(f"--{error}") from None
-    with Saving() as saving:
-        if arguments.out is not None:
-            target = Path(arguments.out)
-            saving.attempt("--out", arguments.out, lambda: _write_reading(reading, target))
+    with outputs:
+        outputs.save("out", lambda path: _write_reading(reading, Path(path)))
         _print_reading(reading)
     return 0
 
@@ -326,8 +318,8 @@ def _read_lines(arguments: argparse.Namespace) -> int:
         raise BadInput("--layer: allowed with one SENTENCE only")
     if sys.stdin is None:
         raise BadInput("SENTENCE: missing, and standard input is closed")
+    Outputs(arguments, out=())
     if arguments.out is not None:
-        check_folder("--out", arguments.out, ())
         Path(arguments.out).mkdir(exist_ok=True)
     reader = SentenceReader(arguments.source)
     if sys.stdin.isatty():
@@ -343,9 +335,9 @@ def _read_lines(arguments: argparse.Namespace) -> int:
         if arguments.out is None:
             _print_reading(reading)
             continue
-        with Saving() as saving:
+        with Outputs(arguments) as of_line:
             file = str(Path(arguments.out) / f"{number}.safetensors")
-            saving.file("--out", file, reading.to_bytes())
+            of_line.save("out", reading.to_bytes(), file)
     return code
 
 

@@ -19,10 +19,8 @@ from attnkit.command.arguments import (
     SCREEN,
     BadInput,
     Commands,
-    Saving,
+    Outputs,
     add_command,
-    check_files,
-    check_folder,
     got_path,
     known_name,
     reason_of,
@@ -118,7 +116,7 @@ def _run_site(arguments: argparse.Namespace) -> int:
     if urlsplit(lab).scheme not in ("http", "https") or not urlsplit(lab).netloc:
         got = shown(lab, quoted=True)
         raise BadInput(f"--lab: got {got}, allowed an address such as https://example.org")
-    check_folder("--out", arguments.out, ["index.html"])
+    Outputs(arguments, out=["index.html"])
     prepare_for_training()
     try:
         with interrupts:
@@ -141,7 +139,7 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     from benchmark.cases import CASES, N_RUNS
     from benchmark.report import run
 
-    check_files(arguments, "json", "table")
+    outputs = Outputs(arguments, "json", "table")
     cases = [known_name("--case", name, CASES) for name in arguments.case or CASES]
     n_runs = [whole_number("--runs", text, 1, _MOST) for text in arguments.runs or map(str, N_RUNS)]
     for n in n_runs:
@@ -161,10 +159,10 @@ def _run_bench(arguments: argparse.Namespace) -> int:
         )
     document = json.dumps(report.to_dict(), indent=1, ensure_ascii=False)
     tables = report.to_markdown()
-    with Saving() as saving:
-        saving.file("--json", arguments.json, document + "\n")
+    with outputs:
+        outputs.save("json", document + "\n")
         if not report.interrupted:
-            saving.table(arguments, tables)
+            outputs.save_table(tables)
         print(document if arguments.json == SCREEN else tables)
     return INTERRUPTED if report.interrupted else 0
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ from attnkit.foundation.words import counted
 if TYPE_CHECKING:
     from attnkit.sweeps import Sweep, SweepResult
     from attnkit.sweeps.result import SweepFolder
-    from attnkit.sweeps.run import Prepared, Progress
+    from attnkit.sweeps.run import Outlook, Progress
 
 _MOST_REPEATED = 10_000
 
@@ -106,46 +104,55 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> int:
     from attnkit.foundation.process import prepare_for_training
-    from attnkit.sweeps.result import SweepResult
-    from attnkit.sweeps.run import drive, prepare, started
+    from attnkit.sweeps.run import run_sweep
+    from attnkit.training.pace import duration_in_words
+    from attnkit.training.progress import Bar
+
+    def begin(outlook: Outlook) -> bool:
+        say(_outlook(sweep, outlook))
+        return not arguments.estimate
+
+    def report(progress: Progress) -> None:
+        n_runs, n_finished = progress.n_runs, progress.n_done + progress.n_failed
+        left = duration_in_words(progress.seconds_left)
+        line = f"{n_finished} of {n_runs} runs, {progress.n_workers} workers, {left} left"
+        bar.show(n_finished, n_runs, line)
 
     prepare_for_training()
-    prepared = prepare(sweep, folder, resume=arguments.resume, retry_failed=arguments.retry_failed)
-    if prepared.plan.n_missing:
-        with interrupts, started(prepared, arguments.engine) as (workers, seconds):
-            say(_outlook(prepared, workers.n_workers, seconds))
-            if arguments.estimate:
-                return 0
-            with _progress_shown(prepared.plan.n_missing) as show:
-                drive(prepared, workers, show)
-    else:
-        say(f"0 runs to train, {sweep.n_runs} finished before")
-        if arguments.estimate:
-            return 0
-        folder.write_specification(sweep)
-    result = SweepResult.read(folder, sweep)
+    with interrupts, closing(Bar("run")) as bar:
+        result = run_sweep(
+            sweep,
+            folder.address,
+            arguments.engine,
+            resume=arguments.resume,
+            retry_failed=arguments.retry_failed,
+            begin=begin,
+            report=report,
+        )
+    if arguments.estimate:
+        return 0
     folder.write_result(result)
     print(_summary(result))
     print(f"{len(result.runs)} runs in {folder.address}; all of them in runs.parquet")
     return 0
 
 
-def _outlook(prepared: Prepared, n_workers: int, start: float) -> str:
-    """Return time and price of the missing runs; `start` is the time of a worker's first batch."""
+def _outlook(sweep: Sweep, outlook: Outlook) -> str:
+    """Return time and price of the missing runs."""
     from attnkit.training.pace import duration_in_words
 
-    seconds, price = prepared.core_hours * 3600, prepared.sweep.budget.price_per_core_hour
-    n_missing = prepared.plan.n_missing
-    n_finished = prepared.sweep.n_runs - n_missing
-    text = f"{n_missing} runs to train"
-    text += f", {n_finished} finished before" if n_finished else ""
-    text += f": about {duration_in_words(seconds)} of one core"
+    n_missing, _, megabytes, n_workers, start = outlook
+    seconds, price = outlook.core_hours * 3600, sweep.budget.price_per_core_hour
+    n_finished = sweep.n_runs - n_missing
+    text = f"{n_missing} runs to train" + (f", {n_finished} finished before" * bool(n_finished))
+    if not n_missing:
+        return text
     text += (
-        f", {duration_in_words(start + seconds / n_workers)} on {counted(n_workers, 'worker')}, "
+        f": about {duration_in_words(seconds)} of one core, "
+        f"{duration_in_words(start + seconds / n_workers)} on {counted(n_workers, 'worker')}, "
+        f"{duration_in_words(start)} of it to start them; {megabytes:.0f} MB for each worker"
     )
-    text += f"{duration_in_words(start)} of it to start them; "
-    text += f"{prepared.megabytes:.0f} MB for each worker"
-    return text + (f"; cost {prepared.core_hours * price:.2f}" if price else "")
+    return text + (f"; cost {outlook.core_hours * price:.2f}" if price else "")
 
 
 def _summary(result: SweepResult) -> str:
@@ -184,24 +191,3 @@ def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:
         print(f"largest difference: accuracy {accuracy:.4f}, loss {loss:.2e}")
         print(table.loc[~table["equal"]].to_string(index=False))
     return 0
-
-
-@contextmanager
-def _progress_shown(n_runs: int) -> Iterator[Callable[[Progress], None]]:
-    """Yield what shows progress: a bar on a terminal, else a line for every tenth."""
-    from tqdm import tqdm
-
-    from attnkit.training.pace import duration_in_words
-
-    with tqdm(total=n_runs, unit="run", file=sys.stderr, leave=False, disable=None) as bar:
-        n_said = 0
-
-        def show(progress: Progress) -> None:
-            nonlocal n_said
-            n_finished = progress.n_done + progress.n_failed
-            bar.update(n_finished - bar.n)
-            if bar.disable and n_finished - n_said >= n_runs / 10:
-                n_said, left = n_finished, duration_in_words(progress.seconds_left)
-                say(f"{n_finished} of {n_runs} runs, {progress.n_workers} workers, {left} left")
-
-        yield show

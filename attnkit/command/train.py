@@ -15,10 +15,8 @@ from attnkit.command.arguments import (
     SCREEN,
     BadInput,
     Commands,
-    Saving,
+    Outputs,
     add_command,
-    check_files,
-    check_folder,
     got_path,
     known_name,
     reason_of,
@@ -32,7 +30,6 @@ from attnkit.foundation.words import listed
 from attnkit.tasks import OWN_TASKS, TASKS, data_in_link
 from attnkit.tasks.own_data import own_notes
 from attnkit.tasks.own_files import ENCODINGS, SEPARATORS, Choices, ColumnsUnclear, read_file
-from attnkit.variants import Variant
 from attnkit.variants.module import variant as variant_of
 from attnkit.variants.module_layers import ModuleFailure
 from attnkit.variants.sharing import Sharing
@@ -126,9 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
     failed: ModuleFailure | None = None
     with redirect_stdout(sys.stderr):  # where code of one's own may print, but no result stands
         experiment = _experiment(arguments)
-        check_files(arguments, "json")
-        if arguments.out is not None:
-            check_folder("--out", arguments.out, SAVED)
+        outputs = Outputs(arguments, "json", out=SAVED)
         for sentence in (*own_notes(experiment.task), *expectation(experiment)):
             say(sentence)
         stored: Result | None = None
@@ -144,15 +139,13 @@ def _run(arguments: argparse.Namespace) -> int:
                 ) from None
             result = error.trained
     interrupts.hold()
-    with Saving() as saving:
+    with outputs:
         document = json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        saving.file("--json", arguments.json, document + "\n")
-        if arguments.out is not None:
-            saving.attempt("--out", arguments.out, lambda: result.save(arguments.out))
+        outputs.save("json", document + "\n")
+        outputs.save("out", result.save)
         is_finished = result.snapshot.status == "finished"
-        if stored is None and arguments.store is not None and is_finished:
-            put = partial(_put, result, arguments.store)
-            saving.attempt("--store", arguments.store, put)
+        if stored is None and is_finished:
+            outputs.save("store", partial(_put, result))
         if arguments.json == SCREEN:
             print(document)
         else:
@@ -274,26 +267,17 @@ def _experiment(arguments: argparse.Namespace) -> Experiment:
     task = params.get("task")
     if arguments.full_size and task in TASKS:
         params = {**TASKS[task].full_size, **params}
-    modules = given_attention(arguments)  # before settings are read, which may name them
-    experiment = from_params(params)
-    return experiment.replace(sharing=[*experiment.sharing, *modules]) if modules else experiment
-
-
-def given_attention(arguments: argparse.Namespace) -> list[Variant]:
-    """Return the variants of the classes in files that `--attention` names.
-
-    Raises:
-        BadInput: If a file or class cannot be used, or if the results would be stored for others.
-    """
     if arguments.attention and arguments.store is not None:
         raise BadInput(
             "--store: got a store, allowed none beside --attention: others could not open what "
             "your own code has trained; use --out"
         )
-    try:
-        return [variant_of(text) for text in arguments.attention]
+    try:  # before settings are read, which may name these variants
+        modules = [variant_of(text) for text in arguments.attention]
     except ValueError as error:
         raise BadInput(f"--attention: {error}") from None
+    experiment = from_params(params)
+    return experiment.replace(sharing=[*experiment.sharing, *modules]) if modules else experiment
 
 
 def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str, str]:

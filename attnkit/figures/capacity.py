@@ -70,7 +70,8 @@ def plot_phase(
     All panels have one scale. `customdata` of a cell is the index of its row in the table, which
     has one row per variant and point. `values` are those of the axes, where it still lacks some.
     """
-    grid, titles = Grid.of(table, x, y, values, columns), titles_in(table)
+    grid = Grid(GridAxis.of(table, x, values), GridAxis.of(table, y, values), columns)
+    titles = titles_in(table)
     panels = []
     for sharing, title in titles.items():
         marks = _cell_marks(table[table["sharing"] == sharing], grid, measure)
@@ -307,11 +308,10 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
     marks = []
     for index, (sharing, title) in enumerate(titles.items()):
         rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
-        places = [axis.values.index(value) for value in rows[x].tolist()]
-        rows = rows.iloc[np.argsort(places)]
+        at_x = np.array(axis.positions_of(rows))
+        rows, at_x = rows.iloc[at_x.argsort()], np.sort(at_x)
         shift = 0.4 * (index - (len(titles) - 1) / 2) / max(len(titles), 5)
-        at_x = axis.shifted(sorted(places), shift)
-        marks.append(_line(rows, at_x, x, measure, sharing, title))
+        marks.append(_line(rows, axis.shifted(at_x, shift), x, measure, sharing, title))
     panel = Panel(axis.axis(600), _upright(table, measure), marks, height=344)
     return draw([panel], legend="above")
 
@@ -382,7 +382,8 @@ def plot_difference(
     the ratio of the steps. `customdata` of a cell is the index of its row in the table.
     """
     a, b = map(title_of, names)
-    grid, largest = Grid.of(table, x, y), table["difference"].abs().max()
+    grid = Grid(GridAxis.of(table, x), GridAxis.of(table, y))
+    largest = table["difference"].abs().max()
     most = float(largest) if largest > 0 else 1.0
     title = "Difference of accuracy, percentage points"
     if measure == "steps_to_threshold":

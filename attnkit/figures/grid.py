@@ -97,12 +97,10 @@ class GridAxis:
         inside = np.interp(numbers, values, self.positions)
         return np.where(numbers < values[0], low, np.where(numbers > values[-1], high, inside))
 
-    def shifted(self, places: Sequence[int], share: float) -> np.ndarray:
-        """Return the coordinates of values by their places, moved by a share of a cell."""
+    def shifted(self, at: np.ndarray, share: float) -> np.ndarray:
+        """Return coordinates that are moved by a share of a cell."""
         low, high = self.edges
-        at = self.positions[list(places)]
-        factor = (high / low) ** (share / len(self.values)) if self.logarithmic else 1.0
-        return at * factor if self.logarithmic else at + share
+        return at * (high / low) ** (share / len(self.values)) if self.logarithmic else at + share
 
     def axis(self, pixels: float, *, upright: bool = False) -> Axis:
         """Return the axis of a panel, with as many labels as fit into its length in pixels."""
@@ -139,19 +137,7 @@ class Grid(NamedTuple):
 
     x: GridAxis
     y: GridAxis
-    columns: int
-
-    @classmethod
-    def of(
-        cls,
-        table: pd.DataFrame,
-        x: str,
-        y: str | None,
-        every: Mapping[str, Sequence[Value]] | None = None,
-        columns: int = 1,
-    ) -> Grid:
-        """Return the axes of a table; arguments are those of `GridAxis.of`."""
-        return cls(GridAxis.of(table, x, every), GridAxis.of(table, y, every), columns)
+    columns: int = 1
 
     @property
     def names(self) -> list[str]:
@@ -193,8 +179,13 @@ def titles_in(table: pd.DataFrame) -> dict[str, Title]:
 
 
 def cell_texts(table: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    """Return all numbers of each cell as a text for hovering; the axes stand in the second line."""
-    return [_cell_text(row, axes) for row in table.to_dict("records")]
+    """Return the variant, the values of some axes and all numbers of each cell, as HTML."""
+    texts = []
+    for row in table.to_dict("records"):
+        lines = [f"<b>{escape(title_of(row['sharing']))}</b>", where_in_words(row, axes)]
+        lines += [escape(part) for line in numbers_of(row) for part in wrap(line, 60)]
+        texts.append("<br>".join(lines))
+    return texts
 
 
 def where_in_words(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
@@ -202,26 +193,23 @@ def where_in_words(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
     return ", ".join(f"{escape(label_of(name))} {text_of(row[name])}" for name in axes)
 
 
-def _cell_text(row: Mapping[Hashable, Any], axes: Sequence[str]) -> str:
-    lines = [f"<b>{escape(title_of(row['sharing']))}</b>", where_in_words(row, axes)]
+def numbers_of(row: Mapping[Hashable, Any]) -> list[str]:
+    """Return all numbers of a cell, a row of `cells`, in words; or why it was not trained."""
     if not row["n_seeds"]:
-        return "<br>".join(
-            [*lines, "Could not be trained:", *map(escape, wrap(str(row["error"]), 60))]
-        )
-    ends = row["accuracy_low"], row["accuracy_high"]
-    interval = percent_limits(*ends, " (95% interval {})")
-    lines.append(f"accuracy {percent(row['accuracy'])}{interval}")
-    lines.append(f"{row['n_solved']} of {row['n_seeds']} seeds solve it")
-    if row["n_solved"]:
-        lines[-1] += f", after {row['steps_to_threshold']:,.0f} steps on average"
-    if row.get("learning_rate") == row.get("learning_rate"):
-        lines.append(f"learning rate {row['learning_rate']:g}")
-    lines += [
-        f"{title} {row[name]:,.0f}"
-        for name, title in COSTS.items()
-        if name in row and row[name] == row[name]
+        return [f"could not be trained: {row['error']}"]
+    interval = percent_limits(row["accuracy_low"], row["accuracy_high"], " (95% interval {})")
+    steps = f", after {row['steps_to_threshold']:,.0f} steps on average" if row["n_solved"] else ""
+    others = {"learning_rate": ("learning rate", "g")}
+    others |= {name: (title, ",.0f") for name, title in COSTS.items()}
+    return [
+        f"accuracy {percent(row['accuracy'])}{interval}",
+        f"{row['n_solved']} of {row['n_seeds']} seeds solve it{steps}",
+        *(
+            f"{title} {row[name]:{form}}"
+            for name, (title, form) in others.items()
+            if name in row and row[name] == row[name]
+        ),
     ]
-    return "<br>".join(lines)
 
 
 def text_of(value: Value) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.specification import Sweep
 from attnkit.training.memory import peak_megabytes
 from attnkit.training.pace import measure_pace, work_of
@@ -149,7 +148,7 @@ def n_runs_of(chunk: Chunk) -> int:
 def measured_pace(plan: Plan) -> float:
     """Return the seconds of a unit of `work_of`, from a few steps of cheap and expensive cells."""
     engine, paces = plan.sweep.engine, list[float]()
-    experiments = [e for group in sample(plan, 40) if (e := possible_experiment(plan.sweep, group))]
+    experiments = [e for group in sample(plan, 40) for e in experiments_of(plan.sweep, group)]
     experiments.sort(key=lambda e: work_of(e, e.sharing[0], engine))
     started = time.perf_counter()
     for index in sorted({round(share * (len(experiments) - 1)) for share in (0, 0.5, 0.9)}):
@@ -160,15 +159,16 @@ def measured_pace(plan: Plan) -> float:
 
 def seconds_of(group: Group, sweep: Sweep, pace: float) -> float:
     """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
-    # all variants, so that the same experiment serves every group at the point
-    whole = possible_experiment(sweep, group._replace(variants=(*range(len(sweep.sharing)),)))
-    work = 0.0
-    for cell in group.cells():
-        (variant,) = cell.variants_in(sweep)
-        has_it = whole is not None and variant in whole.sharing
-        experiment = whole if has_it else possible_experiment(sweep, cell)
-        work += work_of(experiment, variant, sweep.engine) if experiment is not None else 0.0
-    return (len(group.seeds) + sweep.n_tuning_runs) * pace * work
+    # all variants, so that the same experiments serve every group at the point
+    whole = group._replace(variants=(*range(len(sweep.sharing)),))
+    variants = group.variants_in(sweep)
+    works = (
+        work_of(experiment, variant, sweep.engine)
+        for experiment in experiments_of(sweep, whole)
+        for variant in experiment.sharing
+        if variant in variants
+    )
+    return (len(group.seeds) + sweep.n_tuning_runs) * pace * sum(works)
 
 
 def estimate_of(plan: Plan, pace: float) -> tuple[float, float]:
@@ -176,7 +176,7 @@ def estimate_of(plan: Plan, pace: float) -> tuple[float, float]:
     sweep, groups = plan.sweep, sample(plan, 200)
     seconds = sum(seconds_of(group, sweep, pace) for group in groups)
     share = n_runs_of(tuple(groups)) / max(1, plan.n_missing)
-    experiments = [e for group in groups if (e := possible_experiment(sweep, group))]
+    experiments = (one for group in groups for one in experiments_of(sweep, group))
     largest = max((peak_megabytes(one, sweep.engine) for one in experiments), default=0.0)
     # all learning rates of a variant are tried together
     largest *= max(1.0, sweep.n_tuning_runs / sweep.n_seeds)
@@ -189,15 +189,11 @@ def sample(plan: Plan, n_points: int) -> list[Group]:
     return list(replace(plan, order=plan.order[::stride]).groups())
 
 
-def possible_experiment(sweep: Sweep, group: Group) -> Experiment | None:
-    """Return the experiment of a group, or of a variant that is possible; None without any."""
-    return _experiment(sweep, group.point, tuple(group.variants_in(sweep)))
+def experiments_of(sweep: Sweep, group: Group) -> list[Experiment]:
+    """Return the experiments of the variants of a group that are possible."""
+    return _experiments(sweep, group.point, group.variants)
 
 
 @lru_cache(4096)
-def _experiment(sweep: Sweep, point: int, variants: tuple[Variant, ...]) -> Experiment | None:
-    try:
-        return sweep.experiment(sweep.point(point), variants)
-    except InvalidExperiment:
-        each = (_experiment(sweep, point, (one,)) for one in variants if len(variants) > 1)
-        return next((one for one in each if one is not None), None)
+def _experiments(sweep: Sweep, point: int, variants: tuple[int, ...]) -> list[Experiment]:
+    return sweep.experiments_at(sweep.point(point), [sweep.sharing[v] for v in variants])[0]

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fsspec
-import numpy as np
 
 from attnkit import __version__
 from attnkit.foundation.documents import MOST_BYTES, parse_json, read_file
@@ -155,24 +154,20 @@ class SweepResult:
         """
         import pandas as pd
 
-        hashes = sweep.cell_hashes()
-        points, variants = (index.ravel() for index in np.indices(hashes.shape))
-        columns = {"cell": hashes.astype("U16").ravel(), "point": points, "variant": variants}
-        cells = pd.DataFrame(columns)
-        shape = tuple(len(values) for values in sweep.axes.values())
-        positions = np.unravel_index(points, shape) if shape else ()
-        for (name, values), position in zip(sweep.axes.items(), positions, strict=True):
-            if name != "learning_rate":  # the rows have it
-                cells[name] = pd.Series(values)[position].to_numpy()
+        names = [name for name in sweep.axes if name != "learning_rate"]  # the rows have that
+        values = [*sweep.axes.values(), [variant.value for variant in sweep.sharing]]
+        cells = pd.MultiIndex.from_product(values, names=[*sweep.axes, "sharing"])
+        hashes = sweep.cell_hashes().astype("U16").ravel()
+        places = cells.to_frame(index=False)[names].assign(cell=hashes, place=range(len(hashes)))
         if rows is None:
             rows = pd.DataFrame({"cell": [], "sharing": [], "seed": [], "error": []}, dtype=object)
         rows = rows[rows["seed"].isin(list(sweep.seeds))]
         rows = rows.sort_values("error", na_position="first", kind="stable").drop_duplicates(
             ["cell", "seed"]
         )
-        runs = cells.merge(rows, on="cell").sort_values(["point", "variant", "seed"])
-        first = [*(n for n in sweep.axes if n != "learning_rate"), "sharing", "seed"]
-        others = [n for n in runs.columns if n not in (*first, "point", "variant", "cell")]
+        runs = places.merge(rows, on="cell").sort_values(["place", "seed"])
+        first = [*names, "sharing", "seed"]
+        others = [name for name in rows.columns if name not in (*first, "cell")]
         return SweepResult(sweep, runs[[*first, *others, "cell"]].reset_index(drop=True))
 
     @staticmethod
@@ -233,14 +228,12 @@ class SweepResult:
         return SweepResult(sweep, table.to_pandas())
 
 
-def labelled(
-    sweep: Sweep, point: Mapping[str, Value], variant: Variant, rows: pd.DataFrame
-) -> pd.DataFrame:
-    """Return the rows of a cell with its hash and the versions that trained it."""
-    return rows.assign(
-        cell=sweep.cell_hash(point, variant),
-        versions=f"attnkit {__version__}, {versions_of(sweep.engine)}",
-    )
+def labelled(sweep: Sweep, point: Mapping[str, Value], rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of runs at a point with the hashes of their cells and what trained them."""
+    names = rows["sharing"].unique()
+    hashes = dict(zip(names, sweep.hashes_at(point, names), strict=True))
+    versions = f"attnkit {__version__}, {versions_of(sweep.engine)}"
+    return rows.assign(cell=rows["sharing"].map(hashes), versions=versions)
 
 
 def failed_rows(
@@ -252,7 +245,7 @@ def failed_rows(
     rows = pd.DataFrame({"sharing": variant.value, "seed": list(seeds)})
     rate = sweep.settings_at(point)["learning_rate"]
     rows = rows.assign(learning_rate=rate, seconds=0.0, error=" ".join(reason.split()))
-    return labelled(sweep, point, variant, rows)
+    return labelled(sweep, point, rows)
 
 
 @cache

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,15 +22,15 @@ from attnkit.evidence.trials import TUNING_SEED
 from attnkit.evidence.tuning import DIVERGED, worth
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import give_memory_back
-from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment, Value
 from attnkit.sweeps.planning import (
     Chunk,
     Group,
     Plan,
     estimate_of,
+    experiments_of,
     measured_pace,
     n_runs_of,
-    possible_experiment,
     seconds_of,
 )
 from attnkit.sweeps.result import SweepFolder, SweepResult, failed_rows, labelled
@@ -69,8 +69,7 @@ def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> int:
 
 def train_first_batch(sweep: Sweep, group: Group) -> None:
     """Train one step of a group, before which a worker imports torch and loads the kernel."""
-    experiment = possible_experiment(sweep, group)
-    if experiment is not None:
+    for experiment in experiments_of(sweep, group)[:1]:
         with suppress(MemoryError, RuntimeError, ArithmeticError):
             _open_training(sweep, experiment).advance(1)
 
@@ -79,49 +78,40 @@ def train_group(sweep: Sweep, group: Group) -> pd.DataFrame:
     """Train the runs of a group and return their rows."""
     import pandas as pd
 
-    variants = group.variants_in(sweep)
+    point, variants = sweep.point(group.point), group.variants_in(sweep)
     try:
-        return _trained(sweep, group, variants)
+        return _trained(sweep, point, variants, group.seeds)
     except InvalidExperiment as error:
         reason = str(error)
     except (MemoryError, RuntimeError, ArithmeticError) as error:
         reason = f"{type(error).__name__}: {error}"
     if len(variants) == 1:
-        return _failed(sweep, group, reason)
+        return failed_rows(sweep, point, variants[0], group.seeds, reason)
     # too large together, or one of them is impossible or fails
     return pd.concat([train_group(sweep, cell) for cell in group.cells()], ignore_index=True)
 
 
-def _failed(sweep: Sweep, cell: Group, reason: str) -> pd.DataFrame:
-    (variant,) = cell.variants_in(sweep)
-    return failed_rows(sweep, sweep.point(cell.point), variant, cell.seeds, reason)
-
-
-def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> pd.DataFrame:
-    import pandas as pd
-
-    point = sweep.point(group.point)
+def _trained(
+    sweep: Sweep, point: Mapping[str, Value], variants: Sequence[Variant], seeds: range
+) -> pd.DataFrame:
     base = sweep.experiment(point, variants)
     rate = base.training.learning_rate
     rates = [rate if m == 1 else float(f"{m * rate:.3g}") for m in sweep.rates.multiples]
     chosen = dict.fromkeys(variants, rates[0])
-    tried = dict.fromkeys(variants, "{}")
+    tried = {variant.value: "{}" for variant in variants}
     started = time.perf_counter()
     if sweep.rates.tunes:
-        seeds = range(TUNING_SEED, TUNING_SEED + sweep.rates.tuning_seeds)
-        runs = _train(sweep, base, [(v, r) for v in variants for r in rates], seeds)
+        tuning = range(TUNING_SEED, TUNING_SEED + sweep.rates.tuning_seeds)
+        runs = _train(sweep, base, [(v, r) for v in variants for r in rates], tuning)
         by = "loss" if base.task.loss_to_beat is not None else "accuracy"
         for variant in variants:
-            chosen[variant], tried[variant] = _best(runs[runs["sharing"] == variant.value], by)
-    runs = _train(sweep, base, list(chosen.items()), group.seeds)
-    seconds = time.perf_counter() - started
-    work = {v: base.costs(v).multiply_adds for v in variants}
-    tables = []
-    for variant in variants:
-        rows = labelled(sweep, point, variant, runs[runs["sharing"] == variant.value])
-        share = work[variant] / sum(work.values()) / len(group.seeds)
-        tables.append(rows.assign(tried=tried[variant], seconds=seconds * share, error=None))
-    return pd.concat(tables, ignore_index=True)
+            of_variant = runs[runs["sharing"] == variant.value]
+            chosen[variant], tried[variant.value] = _best(of_variant, by)
+    runs = labelled(sweep, point, _train(sweep, base, list(chosen.items()), seeds))
+    seconds, names = time.perf_counter() - started, runs["sharing"]
+    work = {variant.value: base.costs(variant).multiply_adds for variant in variants}
+    shares = names.map(work) / sum(work.values()) / len(seeds)
+    return runs.assign(tried=names.map(tried), seconds=seconds * shares, error=None)
 
 
 def _best(runs: pd.DataFrame, by: str) -> tuple[float, str]:
@@ -194,30 +184,81 @@ class Progress:
         return self.seconds / finished * (self.n_runs - finished)
 
 
-class Prepared(NamedTuple):
-    """A sweep that can start, with its missing runs and their estimated cost."""
+class Outlook(NamedTuple):
+    """What a sweep needs.
 
-    sweep: Sweep
-    folder: SweepFolder
-    plan: Plan
-    pace: float
+    Attributes:
+        n_missing: Runs that are still to be trained.
+        core_hours: Estimated time of one core.
+        megabytes: Memory of one worker, in MiB.
+        n_workers: Number of workers; 0 if nothing is missing.
+        start: Seconds until one of them had trained a batch.
+    """
+
+    n_missing: int
     core_hours: float
     megabytes: float
+    n_workers: int = 0
+    start: float = 0.0
 
 
-def prepare(
-    sweep: Sweep, folder: SweepFolder, *, resume: bool = False, retry_failed: bool = False
-) -> Prepared:
-    """Find the runs that are missing in a sweep's folder, and estimate their cost.
+def run_sweep(
+    sweep: Sweep,
+    out: str | Path,
+    place: str = "local",
+    *,
+    resume: bool = True,
+    retry_failed: bool = False,
+    begin: Callable[[Outlook], bool] | None = None,
+    report: Callable[[Progress], None] | None = None,
+) -> SweepResult:
+    """Train the runs that are missing in the folder of a sweep, and return the result.
 
-    With `resume` the folder may hold finished runs, of this sweep or of one with other axes.
+    Args:
+        sweep: The sweep.
+        out: Folder, or a URL that fsspec knows, for the finished parts.
+        place: Where to train: "local" for processes on this machine, "ray" for a Ray cluster.
+        resume: Whether the folder may hold finished runs, of this sweep or of one with other axes.
+        retry_failed: Whether runs that could not be trained are tried again.
+        begin: Function that is called when workers are ready; nothing is trained or written if it
+            returns false.
+        report: Function that is called at the start and after every finished chunk.
 
     Raises:
         InvalidSweep: If the folder holds a sweep and `resume` is false, or one with another
-            engine; if this machine does not have the engine; or if the sweep is estimated to need
-            more than its budget.
-        OSError: If the folder cannot be read.
+            engine; if this machine does not have the engine; if the sweep is estimated to need
+            more than its budget; or if no worker can start.
+        OSError: If the folder cannot be read or written.
     """
+    folder = SweepFolder(str(out))
+    plan = _missing(sweep, folder, resume=resume, retry_failed=retry_failed)
+    pace = measured_pace(plan)
+    outlook = Outlook(plan.n_missing, *estimate_of(plan, pace))
+    limit = sweep.budget.core_hours
+    if limit and outlook.core_hours > limit:
+        raise InvalidSweep(
+            f"budget.core_hours: got {limit:g}, but the sweep is estimated to need "
+            f"{outlook.core_hours:.3g}; allowed is 0 (no limit) or more than that"
+        )
+    began = time.monotonic()
+    at_place: AbstractContextManager[Workers | None] = nullcontext()
+    if plan.n_missing:
+        at_place = open_workers(place, outlook.megabytes)
+    with at_place as workers:
+        if workers is not None:
+            with suppress(WorkerLost):  # `drive` finds out which cell ends its worker
+                workers.result(workers.submit(train_first_batch, sweep, next(plan.groups())))
+            start = time.monotonic() - began
+            outlook = outlook._replace(n_workers=workers.n_workers, start=start)
+        if begin is None or begin(outlook):
+            folder.write_specification(sweep)
+            if workers is not None:
+                drive(plan, pace, folder, workers, report)
+    return SweepResult.read(folder, sweep)
+
+
+def _missing(sweep: Sweep, folder: SweepFolder, *, resume: bool, retry_failed: bool) -> Plan:
+    """Return the plan of the runs that are missing in a folder; errors are those of `run_sweep`."""
     import torch
 
     from attnkit.training.engine import ready_engine
@@ -237,34 +278,15 @@ def prepare(
     finished = folder.read_parts(["cell", "seed", "error"])
     if finished is not None and retry_failed:
         finished = finished[finished["error"].isna()]
-    plan = Plan.of(sweep, finished)
-    pace = measured_pace(plan)
-    core_hours, megabytes = estimate_of(plan, pace)
-    limit = sweep.budget.core_hours
-    if limit and core_hours > limit:
-        raise InvalidSweep(
-            f"budget.core_hours: got {limit:g}, but the sweep is estimated to need "
-            f"{core_hours:.3g}; allowed is 0 (no limit) or more than that"
-        )
-    return Prepared(sweep, folder, plan, pace, core_hours, megabytes)
-
-
-@contextmanager
-def started(prepared: Prepared, place: str) -> Iterator[tuple[Workers, float]]:
-    """Start workers, and yield them with the seconds until one of them had trained a batch.
-
-    The sweep has missing runs. An error or Ctrl-C in the block ends the workers at once.
-    """
-    began = time.monotonic()
-    with open_workers(place, prepared.megabytes) as workers:
-        first = next(prepared.plan.groups())
-        with suppress(WorkerLost):  # `drive` finds out which cell ends its worker
-            workers.result(workers.submit(train_first_batch, prepared.sweep, first))
-        yield workers, time.monotonic() - began
+    return Plan.of(sweep, finished)
 
 
 def drive(
-    prepared: Prepared, workers: Workers, report: Callable[[Progress], None] | None = None
+    plan: Plan,
+    pace: float,
+    folder: SweepFolder,
+    workers: Workers,
+    report: Callable[[Progress], None] | None = None,
 ) -> None:
     """Train everything that is missing.
 
@@ -272,18 +294,23 @@ def drive(
     ended the worker. A cell whose worker is lost is trained once more at the end, with no other
     beside it, and then recorded as failed.
 
-    `report` is called after every finished chunk.
+    Args:
+        plan: The missing runs.
+        pace: Seconds of a unit of work on one core, by which chunks are made.
+        folder: Where workers write what they have trained.
+        workers: The workers.
+        report: Function that is called at the start and after every finished chunk.
     """
-    sweep, folder, pace = prepared.sweep, prepared.folder, prepared.pace
-    folder.write_specification(sweep)
-    progress = Progress(prepared.plan.n_missing)
-    began = time.monotonic()
+    sweep, progress, began = plan.sweep, Progress(plan.n_missing), time.monotonic()
     waiting: list[Chunk] = []
     suspects: list[Chunk] = []  # cells that were given up while others trained beside them
     alone: Chunk | None = None
-    chunks = prepared.plan.chunks(partial(seconds_of, sweep=sweep, pace=pace), workers.n_workers)
+    chunks = plan.chunks(partial(seconds_of, sweep=sweep, pace=pace), workers.n_workers)
     in_flight: dict[Any, Chunk] = {}
     while True:
+        progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers
+        if report is not None:
+            report(progress)
         while len(in_flight) < _IN_FLIGHT_PER_WORKER * workers.n_workers:
             chunk = waiting.pop() if waiting else next(chunks, None)
             if chunk is None:
@@ -304,49 +331,14 @@ def drive(
                 elif chunk is not alone:
                     suspects.append(chunk)
                 else:
-                    (group,) = chunk
+                    ((point, (variant,), seeds),) = chunk
                     reason = str(error) or "its process was ended, probably for lack of memory"
-                    folder.write_part(_failed(sweep, group, reason))
-                    progress.n_failed += n_runs_of(chunk)
+                    lost = sweep.point(point), sweep.sharing[variant], seeds, reason
+                    folder.write_part(failed_rows(sweep, *lost))
+                    progress.n_failed += len(seeds)
             else:
                 progress.n_done += n_runs_of(chunk) - n_failed
                 progress.n_failed += n_failed
-        progress.seconds, progress.n_workers = time.monotonic() - began, workers.n_workers
-        if report is not None:
-            report(progress)
-
-
-def run_sweep(
-    sweep: Sweep,
-    out: str | Path,
-    place: str = "local",
-    *,
-    resume: bool = True,
-    retry_failed: bool = False,
-    report: Callable[[Progress], None] | None = None,
-) -> SweepResult:
-    """Train the runs that are missing in the folder of a sweep, and return the result.
-
-    Args:
-        sweep: The sweep.
-        out: Folder, or a URL that fsspec knows, for the finished parts.
-        place: Where to train: "local" for processes on this machine, "ray" for a Ray cluster.
-        resume: Whether the folder may hold finished runs already.
-        retry_failed: Whether runs that could not be trained are tried again.
-        report: Function that is called after every finished chunk.
-
-    Raises:
-        InvalidSweep: If the sweep cannot start, see `prepare` and `started`.
-        OSError: If the folder cannot be read or written.
-    """
-    folder = SweepFolder(str(out))
-    prepared = prepare(sweep, folder, resume=resume, retry_failed=retry_failed)
-    if prepared.plan.n_missing:
-        with started(prepared, place) as (workers, _):
-            drive(prepared, workers, report)
-    else:
-        folder.write_specification(sweep)
-    return SweepResult.read(folder, sweep)
 
 
 def repeat_sample(result: SweepResult, n_cells: int) -> tuple[str, pd.DataFrame]:
@@ -365,18 +357,12 @@ def repeat_sample(result: SweepResult, n_cells: int) -> tuple[str, pd.DataFrame]
     sweep, recorded = result.sweep, result.runs[result.runs["error"].isna()]
     if recorded.empty:
         raise InvalidSweep("--check: the folder has no finished run, allowed is one that has")
-    names = recorded["cell"].unique()
-    chosen = np.random.default_rng(0).permutation(names)[:n_cells]
-    positions = {
-        name: (point, variant)
-        for (point, variant), name in np.ndenumerate(sweep.cell_hashes().astype("U16"))
-    }
-    tables = []
-    for name in chosen:
-        point, variant = positions[name]
+    hashes, tables = sweep.cell_hashes().astype("U16"), []
+    for name in np.random.default_rng(0).permutation(recorded["cell"].unique())[:n_cells]:
+        point, variant = np.argwhere(hashes == name)[0].tolist()
         seeds = recorded.loc[recorded["cell"] == name, "seed"]
         span = range(int(seeds.min()), int(seeds.max()) + 1)
-        tables.append(train_group(sweep, Group(int(point), (int(variant),), span)))
+        tables.append(train_group(sweep, Group(point, (variant,), span)))
     again = pd.concat(tables, ignore_index=True)
     if again["error"].notna().all():
         raise InvalidSweep(f"--check: nothing can be trained here ({again['error'].iloc[0]})")

@@ -32,7 +32,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -230,7 +230,7 @@ class Sweep(BaseModel):
         first = self.point(0)
         points = [first]
         points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
-        errors = [self.errors_at(point) for point in points]
+        errors = [self.experiments_at(point)[1] for point in points]
         for at_point in errors:
             if len(at_point) == len(self.sharing):
                 raise InvalidSweep(*self._with_keys(at_point[self.sharing[0]]))
@@ -238,18 +238,26 @@ class Sweep(BaseModel):
             if all(variant in at_point for at_point in errors):
                 raise InvalidSweep(*self._with_keys(errors[0][variant]))
 
-    def errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
-        """Return the errors of the variants that are impossible at a point."""
+    def experiments_at(
+        self, point: Mapping[str, Value], variants: Sequence[Variant] = ()
+    ) -> tuple[list[Experiment], dict[Variant, InvalidExperiment]]:
+        """Return the experiments that train variants at a point, and why others are impossible.
+
+        It is one experiment, or one for each variant if they are too large side by side. By default
+        the variants are all of the sweep.
+        """
+        alone, errors = dict[Variant, Experiment](), dict[Variant, InvalidExperiment]()
+        variants = variants or self.sharing
         with contextlib.suppress(InvalidExperiment):
-            self.experiment(point, self.sharing)
-            return {}
-        errors = {}
-        for variant in self.sharing:
+            return [self.experiment(point, variants)], errors
+        for variant in variants:
             try:
-                self.experiment(point, [variant])
+                alone[variant] = self.experiment(point, [variant])
             except InvalidExperiment as error:
                 errors[variant] = error
-        return errors
+        with contextlib.suppress(InvalidExperiment):
+            return [self.experiment(point, list(alone))] if alone else [], errors
+        return list(alone.values()), errors
 
     def _with_keys(self, error: InvalidExperiment) -> list[Problem]:
         """Return the problems of an experiment with the keys of the specification."""
@@ -314,18 +322,15 @@ class Sweep(BaseModel):
         }
         return ", ".join(text for name, text in parts.items() if text and name not in self.axes)
 
-    def cell_hash(self, point: Mapping[str, Value], variant: Variant) -> str:
-        """Return the content hash of a cell: of all that decides its numbers, except the seeds."""
-        return self._hashes_at(point, [variant])[0]
-
     def cell_hashes(self) -> np.ndarray:
         """Return the content hashes of all cells, (n_points, n_variants) texts of 16 digits."""
         hashes = np.empty((self.n_points, len(self.sharing)), "S16")
         for index, point in enumerate(self.points()):
-            hashes[index] = self._hashes_at(point, self.sharing)
+            hashes[index] = self.hashes_at(point, self.sharing)
         return hashes
 
-    def _hashes_at(self, point: Mapping[str, Value], variants: Sequence[Variant]) -> list[str]:
+    def hashes_at(self, point: Mapping[str, Value], variants: Iterable[str]) -> list[str]:
+        """Return the content hashes of cells: of all that decides their numbers, but the seeds."""
         rule = [self.engine, self.rates.multiples, self.rates.tuning_seeds * self.rates.tunes]
         text = json.dumps([self.settings_at(point), rule], sort_keys=True)
         texts = [f"{text}{variant}".encode() for variant in variants]

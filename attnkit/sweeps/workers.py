@@ -16,7 +16,6 @@ import logging
 import multiprocessing
 import os
 import secrets
-import shutil
 import signal
 import socket
 import threading
@@ -365,24 +364,13 @@ def _runtime_environment(ship: bool) -> Iterator[dict[str, Any]]:
         yield {"env_vars": variables}
         return
     modules = ["attnkit", *(name.strip() for name in os.environ.get(PLUGINS, "").split(","))]
-    paths = {_path_of(name.partition(".")[0]) for name in filter(None, modules)}
+    specs = (find_spec(name.partition(".")[0]) for name in filter(None, modules))
+    files = (Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None)
+    paths = {str(file.parent if file.name == "__init__.py" else file) for file in files}
+    shipped = {"py_modules": sorted(paths), "excludes": ["__pycache__"]}
     # With a working folder, workers do not look for modules in this process's folder first.
     with TemporaryDirectory() as folder:
-        for path in filter(None, paths):
-            copy = Path(folder) / path.name
-            if path.is_dir():
-                shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(path, copy)
-        yield {"env_vars": variables, "working_dir": folder}
-
-
-def _path_of(module: str) -> Path | None:
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin)
-    return path.parent if path.name == "__init__.py" else path
+        yield {"env_vars": variables, "working_dir": folder, **shipped}
 
 
 @contextlib.contextmanager

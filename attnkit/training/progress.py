@@ -112,35 +112,53 @@ class Calls(Display):
         self._function(training)
 
 
-class TextProgress(Display):
-    """Progress on standard error: a bar on a terminal, else a line per tenth of the steps."""
+class Bar:
+    """Progress of counted work on standard error: a bar on a terminal, else a line for every tenth.
 
-    def __init__(self) -> None:
-        self._next_line = 0.0
+    Args:
+        unit: Name of what is counted.
+    """
+
+    def __init__(self, unit: str) -> None:
+        self._unit, self._n_tenths = unit, 0
         self._bar: Any = None
 
-    def begin(self, training: Training) -> None:
-        """Draw the bar, if there is a terminal."""
-        steps = training.experiment.training.steps
-        self._next_line = steps / 10
+    def show(self, n_done: int, total: int, line: str) -> None:
+        """Move the bar, which the first call draws; or write the line if one is due."""
         if _has_terminal():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=steps, unit="step", file=sys.stderr, leave=False)
-
-    def __call__(self, training: Training) -> None:
-        """Move the bar, or write the next line."""
-        steps = training.experiment.training.steps
-        if self._bar is not None:
-            self._bar.update(training.step - self._bar.n)
-        elif training.step >= self._next_line:
-            self._next_line += steps / 10
-            _write(f"step {training.step} of {steps}")
+            options = {"unit": self._unit, "file": sys.stderr, "leave": False}
+            self._bar = self._bar or tqdm(total=total, **options)
+            self._bar.update(n_done - self._bar.n)
+        elif 10 * n_done // total > self._n_tenths:
+            self._n_tenths = 10 * n_done // total
+            _write(line)
 
     def close(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
+
+
+class TextProgress(Display):
+    """Progress of the steps as a `Bar`."""
+
+    def __init__(self) -> None:
+        self._bar = Bar("step")
+
+    def begin(self, training: Training) -> None:
+        """Draw the bar, if there is a terminal."""
+        self._bar.show(0, training.experiment.training.steps, "")
+
+    def __call__(self, training: Training) -> None:
+        """Move the bar, or write the next line."""
+        steps = training.experiment.training.steps
+        self._bar.show(training.step, steps, f"step {training.step} of {steps}")
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.close()
 
 
 class LiveFigure(Display, ABC):

@@ -18,7 +18,7 @@ import pandas as pd
 
 from attnkit.sweeps.planning import Chunk, Plan, estimate_of, n_runs_of, seconds_of
 from attnkit.sweeps.result import SweepFolder
-from attnkit.sweeps.run import Prepared, drive
+from attnkit.sweeps.run import drive
 from attnkit.sweeps.specification import Sweep
 
 _N_NODES = 1_000  # each with one worker
@@ -59,10 +59,10 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
     workers, pace = _Idle(), 0.02
     started = time.perf_counter()
     plan = Plan.of(sweep)
-    prepared = Prepared(sweep, folder, plan, pace, *estimate_of(plan, pace))
+    estimate_of(plan, pace)
     next(plan.chunks(lambda group: seconds_of(group, sweep, pace), _N_NODES))
     planned = time.perf_counter()
-    drive(prepared, cast("Any", workers))
+    drive(plan, pace, folder, cast("Any", workers))
     driven = time.perf_counter()
     folder.write_specification(sweep)
     n_written = int(_WRITTEN * len(workers.chunks))
@@ -85,7 +85,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> dict[str, float]:
 def _simulated_rows(sweep: Sweep, chunk: Chunk) -> pd.DataFrame:
     """Return rows of a chunk as a worker writes them, with random numbers."""
     runs = [
-        (sweep.cell_hash(sweep.point(group.point), sweep.sharing[variant]), variant, seed)
+        (sweep.hashes_at(sweep.point(group.point), [sweep.sharing[variant]])[0], variant, seed)
         for group in chunk
         for variant in group.variants
         for seed in group.seeds

@@ -25,10 +25,11 @@ from attnkit.figures.capacity import (
     table_of,
     with_mark,
 )
+from attnkit.figures.grid import numbers_of
 from attnkit.figures.panels import Figure
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.tables import csv_of_frame
-from attnkit.foundation.words import numbers_kept
+from attnkit.foundation.words import capitalised
 from attnkit.service.service import Refused
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.cells import COSTS, DifferenceMeasure, difference, slice_at
@@ -36,7 +37,6 @@ from attnkit.sweeps.conclusion import label_of
 from attnkit.sweeps.result import SHIPPED, load_shipped
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.training.metrics import asymmetry
-from attnkit.training.summary import percent, percent_limits
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
@@ -45,23 +45,21 @@ from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service, watcher
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.session import with_hidden
-from attnkit.ui.sweeps.choice import (
+from attnkit.ui.sweeps import (
     BASELINE,
     OWN,
     SECTIONS,
+    TICK_SECONDS,
     CapacityChoice,
     Cell,
+    LiveSweep,
     cells_of,
     conclusion_of,
-    text_of,
-)
-from attnkit.ui.sweeps.live_sweep import (
-    TICK_SECONDS,
-    LiveSweep,
     live_bar,
     on_the_command_line,
     open_live_sweep,
     sweep_form_area,
+    text_of,
 )
 from attnkit.ui.widgets import bound, download, sections, warn_once
 from attnkit.variants import Variant
@@ -255,7 +253,10 @@ def show_card(choice: CapacityChoice, result: SweepResult) -> None:
 def show_cell(result: SweepResult, cell: Cell) -> None:
     """Draw the numbers of a cell, and the button that trains it in the Lab."""
     row = row_of(result, cell)
-    st.markdown(numbers_of(result, row))
+    lines = ["not run yet" if result.n_missing else "not run"]
+    if row is not None:
+        lines = numbers_of(row.to_dict())
+    st.markdown("\n".join(f"- {plain(capitalised(line))}" for line in lines))
     try:
         experiment = lab_experiment(result, cell)
     except InvalidExperiment as error:
@@ -274,29 +275,6 @@ def show_cell(result: SweepResult, cell: Cell) -> None:
         except Refused as error:
             st.toast(f"The Lab opens, but does not train yet: {plain(str(error))}.")
         st.switch_page("pages/lab.py", query_params=with_hidden(experiment.to_params()))
-
-
-def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
-    """Return the numbers of a cell as a list; Markdown."""
-    if row is None:
-        return "Not run." if not result.n_missing else "Not run yet."
-    if row["error"] is not None and not row["n_seeds"]:
-        return plain(f"It could not be trained: {row['error']}.")
-    ends = row["accuracy_low"], row["accuracy_high"]
-    interval = percent_limits(*ends, " (95% interval {})")
-    solved = f"solved by {int(row['n_solved'])} of {int(row['n_seeds'])} seeds"
-    steps = row["steps_to_threshold"]
-    after = "" if pd.isna(steps) else f", these after {steps:,.0f} steps on average"
-    tuned = " (tuned)" if result.sweep.rates.tunes else ""
-    cache = None if pd.isna(row["kv_cache_floats_per_token"]) else row["kv_cache_floats_per_token"]
-    lines = (
-        f"**Accuracy {percent(row['accuracy'])}**{plain(interval)}, {solved}{after}",
-        f"{int(row['parameters']):,} parameters, {numbers_kept(cache)} numbers "
-        f"in the KV cache per token, {int(row['multiply_adds_per_token']):,} multiply-adds per "
-        "token",
-        f"Learning rate {row['learning_rate']:g}{tuned}",
-    )
-    return "\n".join(f"- {line}" for line in lines)
 
 
 def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:

@@ -64,7 +64,7 @@ from attnkit.ui.claims import RerunArea, markdown_table, open_reruns, show_pictu
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.sweeps.choice import conclusion_of
+from attnkit.ui.sweeps import conclusion_of
 from attnkit.ui.widgets import bound, download, selected_rows, warn_once
 
 ALL, NEW = "all", "new"

@@ -1,15 +1,22 @@
-"""Runs: every finished experiment that this copy keeps; one is replayed, several are compared."""
+"""Runs: every finished experiment that this copy keeps; one is replayed, several are compared.
+
+The link is `?run=` with the hashes of the chosen experiments, so that a comparison can be shared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 import streamlit as st
 
 from attnkit.analysis.comparison import (
+    LETTERS,
     ComparedExperiment,
     comparison_in_words,
+    in_a_cell,
     last_means,
     levels_in_words,
     metric_of,
@@ -17,6 +24,7 @@ from attnkit.analysis.comparison import (
 from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import (
     LONGEST_SEARCH,
+    Search,
     StoredEntry,
     changed_settings,
     history_table,
@@ -24,31 +32,186 @@ from attnkit.service.history import (
 )
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, ResultStore, Unavailable
-from attnkit.ui.address import open_choice
+from attnkit.training.snapshot import Snapshot
+from attnkit.ui.address import Linked, LinkList, open_choice
+from attnkit.ui.cache import Cache
 from attnkit.ui.lab.guess import stop_before_first_run
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.reference.run_comparison import comparison, downloads
-from attnkit.ui.reference.runs import (
-    MOST,
-    Runs,
-    attempt,
-    compare,
-    find_chosen,
-    list_entries,
-    may_change,
-    what_each_reached,
-)
 from attnkit.ui.routing import require_route
+from attnkit.ui.server.owner import is_signed_in
 from attnkit.ui.server.service import result_store
 from attnkit.ui.session import lab_link, with_hidden
 from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
+
+MOST = len(LETTERS)
+"""Experiments that can be compared, at most."""
 
 MOST_LISTED = 200
 """Experiments in the table, the newest; older ones are found by searching."""
 
 RENAME, DELETE = ":material/edit: Rename", ":material/delete: Delete"
 PIN, UNPIN = ":material/keep: Pin", ":material/keep_off: Unpin"
+
+_FIELD: LinkList[str] = LinkList(
+    "run",
+    "",
+    lambda text: text if re.fullmatch("[0-9a-f]{16}", text) else None,
+    "hashes of experiments, each with 16 digits from 0 to f",
+)
+
+_SNAPSHOTS: Cache[Snapshot] = Cache(16)
+"""Snapshots that were read lately."""
+
+_REACHED: Cache[str] = Cache(10_000)
+"""What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
+
+_READ_BYTES = 2**27
+"""Size of the results that are read for one table, after which no further one is begun."""
+
+_SEARCHED = 5000
+"""Entries that the store finds by single words and that `Search` then checks, at most."""
+
+
+@dataclass
+class Runs(Linked):
+    """One visitor's choice of stored experiments.
+
+    Attributes:
+        chosen: Hashes of the experiments, in the order of their letters.
+        problems: Problems since the page was last drawn, in sentences.
+        version: Version of the table; a new one begins when rows are chosen outside of it.
+    """
+
+    chosen: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    version: int = 0
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Choose the experiments of a link."""
+        self.link = params
+        self._choose(_FIELD.read_all(params, self.problems))
+        self.version += 1
+
+    def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
+        """Choose rows of the table, and keep the experiments that are chosen outside of it."""
+        ticked = [hashes[row] for row in rows if row < len(hashes)]
+        kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
+        self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
+
+    def leave(self, hashes: Sequence[str]) -> None:
+        """Remove experiments from the choice."""
+        self.chosen = [hash_ for hash_ in self.chosen if hash_ not in hashes]
+        self.version += 1
+
+    def write_link(self) -> None:
+        """Write the chosen experiments into the address bar."""
+        self.set_link(_FIELD.write_all(self.chosen))
+
+    def _choose(self, hashes: list[str]) -> None:
+        self.chosen = hashes[:MOST]
+        if len(hashes) > MOST:
+            self.version += 1
+            self.problems.append(
+                f"At most {MOST} experiments can be compared, but {len(hashes)} were chosen: "
+                f"the first {MOST} are."
+            )
+
+
+def may_change() -> bool:
+    """Return whether this visitor may rename, pin and delete: on a hosted copy, only its owner."""
+    return not server_settings().hosted or is_signed_in()
+
+
+def list_entries(store: ResultStore, query: str) -> list[StoredEntry]:
+    """Return the newest entries, or those that match a search.
+
+    Titles, which are shown but not stored, are searched in the newest entries only.
+
+    Raises:
+        Unavailable: If the store cannot be read.
+    """
+    newest = store.entries(limit=MOST_LISTED)
+    search = Search.of(query)
+    if not search.text:
+        return newest
+    known = {entry.hash: entry for entry in [*newest, *store.entries(search.text, _SEARCHED)]}
+    matches = [entry for entry in known.values() if search.fits(entry)]
+    return sorted(matches, key=lambda entry: entry.created_at, reverse=True)[:MOST_LISTED]
+
+
+def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
+    """Return what experiments reached in a few words, by hash.
+
+    A result is read once, and at most `_READ_BYTES` of results at a time, so that a page of large
+    ones opens soon: those that are missing come when the page is drawn again.
+
+    Raises:
+        Unavailable: If the store cannot be read.
+    """
+    n_bytes, found = 0, {}
+    for entry in entries:
+        key = (entry.hash, entry.created_at)
+        text = _REACHED.get(key)
+        if text is None and n_bytes < _READ_BYTES:
+            n_bytes += entry.n_bytes
+            snapshot = store.peek(entry.hash)
+            text = _REACHED.put(key, "" if snapshot is None else in_a_cell(snapshot))
+        if text is not None:
+            found[entry.hash] = text
+    return found
+
+
+def compare(
+    runs: Runs, store: ResultStore, read: Sequence[StoredEntry]
+) -> tuple[list[ComparedExperiment], list[StoredEntry]]:
+    """Return the chosen experiments, each with a letter, and their entries.
+
+    Those that are not stored any more, and those that cannot be read, leave the choice.
+
+    Raises:
+        Unavailable: If the store cannot be read.
+    """
+    known = {entry.hash: entry for entry in read}
+    unread = [hash_ for hash_ in runs.chosen if hash_ not in known]
+    known |= {entry.hash: entry for hash_ in unread for entry in store.entries(hash_)}
+    gone = [hash_ for hash_ in unread if hash_ not in known]
+    compared, entries, unreadable = list[ComparedExperiment](), list[StoredEntry](), []
+    for entry in (known[hash_] for hash_ in runs.chosen if hash_ in known):
+        key = (entry.hash, entry.created_at, store)
+        snapshot = _SNAPSHOTS.get(key) or store.snapshot(entry.hash)
+        if snapshot is None:
+            unreadable.append(entry)
+            continue
+        letter, name = LETTERS[len(compared)], name_of(entry)
+        compared.append(ComparedExperiment(letter, name, _SNAPSHOTS.put(key, snapshot)))
+        entries.append(entry)
+    if gone or unreadable:
+        runs.leave([*gone, *(entry.hash for entry in unreadable)])
+    if gone:
+        runs.problems.append(f"Not stored here, or no longer: {_quoted(gone)}.")
+    if unreadable:
+        names = _quoted([name_of(entry) for entry in unreadable])
+        runs.problems.append(f"Cannot be read by this copy: {names}. Train it anew in the Lab.")
+    return compared, entries
+
+
+def attempt(runs: Runs, change: Callable[[], object]) -> bool:
+    """Change the store, and return whether that was possible; if not, note why."""
+    if not may_change():  # the menu has been drawn for an owner who has signed out since
+        runs.problems.append("Nothing was changed: only the owner of this copy may change runs.")
+        return False
+    try:
+        change()
+    except Unavailable as error:
+        runs.problems.append(f"Nothing was changed: {as_sentence(str(error))}")
+        return False
+    return True
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    return ", ".join(f"“{text if len(text) <= 60 else text[:57] + '...'}”" for text in texts[:MOST])
 
 
 def draw() -> None:
@@ -86,10 +249,8 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         key="runs_search",
         width=420,
     )
-    entries = list_entries(store, query or "", MOST_LISTED)
-    chosen = find_chosen(runs, store, entries)
-    compared = compare(runs, store, chosen)
-    chosen = [entry for entry in chosen if entry.hash in runs.chosen]
+    entries = list_entries(store, query or "")
+    compared, chosen = compare(runs, store, entries)
     with concluding:
         st.markdown(plain(conclusion(compared, len(entries), is_search=bool(query))))
     if entries:

@@ -90,13 +90,26 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
 def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
     """Draw what each variant of each experiment reached; accuracies are in percent."""
     st.subheader("What each reached", anchor=False)
-    limits = summary[["low", "high"]].clip(0, 1 if metric == "accuracy" else None)
+    is_share, shares = metric == "accuracy", ["last", "low", "high", "mean", "best"]
+    limits = summary[["low", "high"]].clip(0, 1 if is_share else None)
     summary = summary.assign(**limits)  # limits of Student's t may lie outside of 0 to 1
-    shares = ["last", "low", "high", "mean", "best"]
-    if metric == "accuracy":
+    if is_share:
         summary[shares] = summary[shares].map(whole_percent)
         summary["sd"] *= 100
-    _table(summary, "What each experiment reached", _summary_columns(metric))
+    number = partial(st.column_config.NumberColumn, format="%d%%" if is_share else "%.3f")
+    columns = {
+        "seeds": "Seeds",
+        "last": number(f"Last {metric}"),
+        "low": number("Low"),
+        "high": number("High"),
+        "sd": st.column_config.NumberColumn("SD", format="%.1f" if is_share else "%.3f"),
+        "mean": number("Mean"),
+        "best": number("Best (optimistic)"),
+        "solved": "Solved",
+        "steps_to_threshold": st.column_config.NumberColumn("Steps to 99%", format="%.0f"),
+        "diverged": "Diverged",
+    }
+    _table(summary, "What each experiment reached", columns)
     with st.expander("What the columns mean", key="columns"):
         st.markdown(
             "- Last: mean over seeds of the last evaluation, its 95% limits (low, high), and the "
@@ -193,18 +206,27 @@ def _differences(
     with st.expander("Differences, seed by seed", key="differences"):
         if has_others:
             st.subheader("Variants against each other", anchor=False)
-            baseline: Variant = st.selectbox(
-                "Minus",
-                baselines,
-                index=next((i for i, v in enumerate(baselines) if v == "QKV"), 0),
-                format_func=title_of,
-                key="minus_variant",
-                width=240,
+            first = baselines.index(Variant("QKV")) if Variant("QKV") in baselines else 0
+            baseline = st.selectbox(
+                "Minus", baselines, first, title_of, key="minus_variant", width=240
             )
-            found = differences_within(compared, baseline, metric)
-            _difference_table(found, variants, title_of(baseline), metric)
+            differences = differences_within(compared, baseline, metric)
+            _difference_table(differences, variants, title_of(baseline), metric)
         if len(compared) > 1:
-            _differences_of_experiments(compared, variants, metric)
+            st.subheader("Experiments against each other", anchor=False)
+            letters = [one.letter for one in compared]
+            letter = st.selectbox("Minus", letters, key="minus_experiment", width=240)
+            differences = differences_between(compared, compared[letters.index(letter)], metric)
+            differences = differences[differences["sharing"].isin(variants)]
+            _difference_table(differences, variants, letter, metric)
+            if differences.empty:
+                st.caption(f"No other experiment has a variant of {letter}.")
+            unpaired = differences.loc[differences["n_pairs"] == 0, "experiment"].unique()
+            if len(unpaired):
+                st.caption(
+                    f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one "
+                    "task, where neither diverged."
+                )
         st.caption(
             "Mean of the pairs at the last evaluation with 95% limits (Student's t), each by "
             "itself: among twenty such intervals one is expected to miss. Where all pairs agree "
@@ -212,64 +234,19 @@ def _differences(
         )
 
 
-def _differences_of_experiments(
-    compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
-) -> None:
-    """Draw the paired differences of experiments to one of them, for each variant."""
-    st.subheader("Experiments against each other", anchor=False)
-    letter = st.selectbox("Minus", [c.letter for c in compared], key="minus_experiment", width=240)
-    reference = next(c for c in compared if c.letter == letter)
-    differences = differences_between(compared, reference, metric)
-    if not _difference_table(differences, variants, letter, metric):
-        st.caption(f"No other experiment has a variant of {letter}.")
-    has_no_pairs = differences["sharing"].isin(variants) & (differences["n_pairs"] == 0)
-    unpaired = differences.loc[has_no_pairs, "experiment"].unique()
-    if len(unpaired):
-        st.caption(
-            f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one task, "
-            "where neither diverged."
-        )
-
-
 def _difference_table(
     differences: pd.DataFrame, variants: Sequence[Variant], reference: str, metric: Metric
-) -> bool:
-    """Draw paired differences of some variants; return whether there are any.
-
-    Differences of accuracies are in percentage points.
-    """
+) -> None:
+    """Draw paired differences of some variants; those of accuracies are in percentage points."""
     is_share, columns = metric == "accuracy", ["difference", "low", "high"]
     shown = differences[differences["sharing"].isin(variants)].copy()
     shown[columns] *= 100 if is_share else 1
     label = f"{_MEASURES[metric]} minus that of {reference}"
     number = partial(st.column_config.NumberColumn, format="%+.1f" if is_share else "%+.3f")
-    titles = {
-        "n_pairs": "Pairs",
-        "difference": number(f"{label}, in points" if is_share else label),
-        "low": number("Low"),
-        "high": number("High"),
-    }
+    difference = number(f"{label}, in points" if is_share else label)
+    titles = {"n_pairs": "Pairs", "difference": difference}
     if not shown.empty:
-        _table(shown, label, titles)
-    return not shown.empty
-
-
-def _summary_columns(metric: Metric) -> dict[str, Any]:
-    """Return the headings and formats of the summary."""
-    is_share = metric == "accuracy"
-    number = partial(st.column_config.NumberColumn, format="%d%%" if is_share else "%.3f")
-    return {
-        "seeds": "Seeds",
-        "last": number(f"Last {metric}"),
-        "low": number("Low"),
-        "high": number("High"),
-        "sd": st.column_config.NumberColumn("SD", format="%.1f" if is_share else "%.3f"),
-        "mean": number("Mean"),
-        "best": number("Best (optimistic)"),
-        "solved": "Solved",
-        "steps_to_threshold": st.column_config.NumberColumn("Steps to 99%", format="%.0f"),
-        "diverged": "Diverged",
-    }
+        _table(shown, label, {**titles, "low": number("Low"), "high": number("High")})
 
 
 def _table(values: pd.DataFrame, alt: str, columns: dict[str, Any]) -> None:

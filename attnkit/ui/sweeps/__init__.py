@@ -1,1 +1,0 @@
-"""The page Capacity: choices, sections, and sweeps that visitors run."""
