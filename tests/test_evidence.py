@@ -42,10 +42,11 @@ from attnkit.evidence.words import (
 from attnkit.figures.evidence import (
     describe_differences,
     describe_evidence,
+    describe_learning,
     plot_differences,
     plot_evidence,
+    plot_learning,
 )
-from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.training.statistics import mean_interval, median_interval
 from attnkit.ui.claims import guess_in_words
 from attnkit.variants.palette import COLORS

@@ -39,19 +39,17 @@ from attnkit.evidence.words import (
     tuning_table,
 )
 from attnkit.figures.evidence import (
+    COURSE_KEY,
     DIFFERENCES_KEY,
     ELSEWHERE_KEY,
     EVIDENCE_KEY,
-    describe_differences,
-    describe_elsewhere,
-    plot_differences,
-    plot_elsewhere,
-)
-from attnkit.figures.learning import (
-    COURSE_KEY,
     LEARNING_KEY,
     NARROW,
+    describe_differences,
+    describe_elsewhere,
     describe_learning,
+    plot_differences,
+    plot_elsewhere,
     plot_learning,
 )
 from attnkit.foundation.language import mark, tr, tr_n
