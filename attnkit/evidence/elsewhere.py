@@ -24,10 +24,8 @@ from pydantic import TypeAdapter
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Side
 from attnkit.claims.measures import SOLVED
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.stored import Number
+from attnkit.evidence.record import Evidence, Number, Recipe
 from attnkit.evidence.trials import Trial, comparing_trials, own_recipe, tuning_measure
-from attnkit.evidence.tuning import Recipe
 from attnkit.evidence.verdict import differences
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import settings

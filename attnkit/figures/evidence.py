@@ -20,9 +20,8 @@ from attnkit.claims.measures import Measure, multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.elsewhere import TITLES, Elsewhere, in_words
 from attnkit.evidence.elsewhere import value_in_words as side_in_words
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.stored import Curve
-from attnkit.evidence.verdict import differences, judge_statement
+from attnkit.evidence.record import Curve, Evidence
+from attnkit.evidence.verdict import Finding, differences
 from attnkit.evidence.words import (
     difference_in_words,
     finding_in_words,
@@ -136,15 +135,15 @@ def describe_evidence(evidence: Evidence) -> str:
 def plot_differences(evidence: Evidence) -> Figure:
     """Plot the pairs of every statement in a row, with average and region; a panel per unit."""
     groups: dict[str, list[_Difference]] = {}
-    for statement in evidence.statements:
-        unit = statement.measured.unit or statement.measure
-        groups.setdefault(unit, []).append(_Difference(evidence, statement))
+    for finding in evidence.findings:
+        unit = finding.statement.measured.unit or finding.statement.measure
+        groups.setdefault(unit, []).append(_Difference(evidence, finding))
     return draw([_panel(rows) for rows in groups.values()], right=8, top=6, bottom=46)
 
 
 def describe_differences(evidence: Evidence) -> str:
     """Describe in words what `plot_differences` shows."""
-    rows = [_Difference(evidence, statement) for statement in evidence.statements]
+    rows = [_Difference(evidence, finding) for finding in evidence.findings]
     return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or tr("Nothing yet.")
 
 
@@ -278,10 +277,9 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
 class _Difference:
     """A statement with the differences of its pairs, its finding, and both in words."""
 
-    def __init__(self, evidence: Evidence, statement: Statement) -> None:
-        self.statement = statement
+    def __init__(self, evidence: Evidence, found: Finding) -> None:
+        self.statement = statement = found.statement
         values = differences(statement, evidence.scores_at(statement.measure, statement.at))
-        self.finding = found = judge_statement(statement, values)
         present = ~np.isnan(values)
         self.values = values[present]
         self.seeds = np.array(evidence.seeds)[: len(values)][present].tolist()
