@@ -411,52 +411,6 @@ def describe_elsewhere(result: Elsewhere) -> str:
     return tr("Where it holds. {places}.", places=in_words(result))
 
 
-def _mean_mark(interval: Interval, y: float, color: str, symbol: str, tip: str) -> Mark:
-    """Return a large mark at a mean, with a bar between its limits if both are finite."""
-    known = np.isfinite(interval.low) and np.isfinite(interval.high)
-    return dots(
-        [interval.mean],
-        [y],
-        color,
-        symbol=symbol,
-        size=13,
-        edge=OUTLINE,
-        error_x=limits(interval, color, 4) if known else None,
-        tips=[tip],
-    )
-
-
-def _color_and_symbol(arm: Arm | None) -> tuple[str, str]:
-    """Return colour and symbol of the sharing of an arm; grey and "x" for None."""
-    if arm is None:
-        return REFERENCE, "x"
-    sharing = Variant(arm.variant).sharing
-    return COLORS[sharing], SYMBOLS[sharing]
-
-
-def _axis_title(measure: Measure) -> str:
-    """Return the title of an axis: the name of a measure with its unit."""
-    title = tr(measure.title)
-    if measure.unit == "points":
-        return tr("{measure}, percent", measure=title)
-    return tr("{measure}, nats", measure=title) if measure.unit == "nats" else title
-
-
-def _scale_of(measure: Measure) -> float:
-    """Return the factor from values of a measure to values on screen: shares become percent."""
-    return 100.0 if measure.unit == "points" else 1.0
-
-
-def _value_in_words(value: float, measure: Measure) -> str:
-    """Return the text of a value that has been multiplied by `_scale_of`, with its unit."""
-    if measure.unit == "doublings":
-        return tr_n("{n:,.0f} step", "{n:,.0f} steps", 2**value)
-    if measure.unit == "points":
-        return percent(value / 100)
-    number = fixed(value, 3)
-    return tr("{number} nats", number=number) if measure.unit == "nats" else number
-
-
 LEARNING_KEY = mark(
     "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
     "doubling of the steps. Dashed upright line: the end of a short run. Thin dotted line: "
@@ -674,3 +628,49 @@ def _marks_of(line: _Line, last: float, named: bool) -> list[Mark]:
         rest = line.mean[[-1, -1]]
         marks.append(curve([line.steps[-1], last], rest, line.color, width=1.2, dash="dot"))
     return marks
+
+
+def _mean_mark(interval: Interval, y: float, color: str, symbol: str, tip: str) -> Mark:
+    """Return a large mark at a mean, with a bar between its limits if both are finite."""
+    known = np.isfinite(interval.low) and np.isfinite(interval.high)
+    return dots(
+        [interval.mean],
+        [y],
+        color,
+        symbol=symbol,
+        size=13,
+        edge=OUTLINE,
+        error_x=limits(interval, color, 4) if known else None,
+        tips=[tip],
+    )
+
+
+def _color_and_symbol(arm: Arm | None) -> tuple[str, str]:
+    """Return colour and symbol of the sharing of an arm; grey and "x" for None."""
+    if arm is None:
+        return REFERENCE, "x"
+    sharing = Variant(arm.variant).sharing
+    return COLORS[sharing], SYMBOLS[sharing]
+
+
+def _axis_title(measure: Measure) -> str:
+    """Return the title of an axis: the name of a measure with its unit."""
+    title = tr(measure.title)
+    if measure.unit == "points":
+        return tr("{measure}, percent", measure=title)
+    return tr("{measure}, nats", measure=title) if measure.unit == "nats" else title
+
+
+def _scale_of(measure: Measure) -> float:
+    """Return the factor from values of a measure to values on screen: shares become percent."""
+    return 100.0 if measure.unit == "points" else 1.0
+
+
+def _value_in_words(value: float, measure: Measure) -> str:
+    """Return the text of a value that has been multiplied by `_scale_of`, with its unit."""
+    if measure.unit == "doublings":
+        return tr_n("{n:,.0f} step", "{n:,.0f} steps", 2**value)
+    if measure.unit == "points":
+        return percent(value / 100)
+    number = fixed(value, 3)
+    return tr("{number} nats", number=number) if measure.unit == "nats" else number
