@@ -22,8 +22,7 @@ from attnkit.evidence.elsewhere import (
     structures,
     trials_of,
 )
-from attnkit.evidence.record import load_shipped
-from attnkit.evidence.tuning import Recipe
+from attnkit.evidence.record import Recipe, load_shipped
 from attnkit.experiment import Experiment
 from attnkit.figures.evidence import describe_elsewhere, plot_elsewhere
 

@@ -30,8 +30,7 @@ from attnkit.evidence.questions import (
     Sentence,
     answers_in_markdown,
 )
-from attnkit.evidence.record import Curve, Records, load_shipped
-from attnkit.evidence.tuning import Tuned
+from attnkit.evidence.record import Curve, Records, Tuned, load_shipped
 from attnkit.evidence.words import (
     finding_in_words,
     main_finding,
@@ -42,10 +41,11 @@ from attnkit.evidence.words import (
 from attnkit.figures.evidence import (
     describe_differences,
     describe_evidence,
+    describe_learning,
     plot_differences,
     plot_evidence,
+    plot_learning,
 )
-from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.training.statistics import mean_interval, median_interval
 from attnkit.ui.claims import guess_in_words
 from attnkit.variants.palette import COLORS
@@ -321,20 +321,19 @@ def test_the_main_statement_is_the_first_that_decides():
         assert ("probably" in ClaimInWords(one.claim, evidence, verdict, 2).found) == is_probable
 
 
-def test_a_statement_is_told_cell_by_cell():
-    """Failures of both arms, pairs, difference, and the verdict; in three cells where narrow."""
+def test_a_statement_is_told_in_three_cells():
+    """Failures of both arms, pairs and difference stand in the middle, then the verdict."""
     evidence = unable(small_claim())
-    table = statements_table(evidence)
-    (text, solved, pairs, difference, verdict), (_, longer, *_), _ = table.rows
-    statement, finding = evidence.statements[0], evidence.findings[0]
-    counts, _, rest = finding_in_words(finding).partition("; ")
-    assert (text, solved) == (statement.text, "Q=K: 0 of 17; QKV: 17 of 17")
-    assert numbers_in(pairs.removeprefix(counts)) == [len(evidence.rivals)]
-    assert (difference, verdict) == (rest, "✓ held")
-    assert longer.startswith("Q=K, 96 steps, constant rate: 0 of 17; ")
-    ((_, *cells),) = statements_table(unable(claim_of(worse("Q=K", "QKV", measure="loss")))).rows
-    assert (cells[:2], numbers_in(cells[2])) == (["", ""], [0.5, 0.5, 0.5])
-    assert all(cell in table.narrow.rows[0][1] for cell in (solved, pairs, difference))
+    (text, numbers, verdict), (_, longer, _), _ = statements_table(evidence).rows
+    counts, _, rest = finding_in_words(evidence.findings[0]).partition("; ")
+    assert (text, verdict) == (evidence.statements[0].text, "✓ held")
+    beginning = f"Solved: Q=K: 0 of 17; QKV: 17 of 17. Seeds: {counts}"
+    assert numbers.startswith(beginning)
+    rivals, _, difference = numbers.removeprefix(beginning).partition(" Difference: ")
+    assert (numbers_in(rivals), difference) == ([len(evidence.rivals)], f"{rest}.")
+    assert longer.startswith("Solved: Q=K, 96 steps, constant rate: 0 of 17; ")
+    ((_, loss, _),) = statements_table(unable(claim_of(worse("Q=K", "QKV", measure="loss")))).rows
+    assert (loss.partition(":")[0], numbers_in(loss)) == ("Difference", [0.5, 0.5, 0.5])
     rising = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
     assert all(f"{one} rate still rises" in rises_in_words(rising) for one in SCHEDULES)
     able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))

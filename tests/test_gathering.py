@@ -19,8 +19,7 @@ from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence import gathering, record
 from attnkit.evidence.gathering import Bench, gather, tune, work_of_claim
 from attnkit.evidence.presentation import ClaimInWords
-from attnkit.evidence.record import Evidence, Records, load_shipped, rivals_of
-from attnkit.evidence.stored import Curve, plain
+from attnkit.evidence.record import Curve, Evidence, Records, load_shipped, plain, rivals_of
 from attnkit.evidence.trials import (
     FIRST_SEED,
     QUICK_SEEDS,

@@ -20,9 +20,9 @@ from attnkit.claims.base import LEAST_SEEDS, SCHEDULES, arm
 from attnkit.claims.measures import MEASURES
 from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import trials, tuning
-from attnkit.evidence.record import STILL_RISES
+from attnkit.evidence.record import STILL_RISES, Recipe
 from attnkit.evidence.trials import comparing_trials, tuning_measure, tuning_trials
-from attnkit.evidence.tuning import Recipe, Runs, Search, scores_of, worth
+from attnkit.evidence.tuning import Runs, Search, scores_of, worth
 from attnkit.evidence.verdict import (
     LEVEL,
     MOST_WORSE,

@@ -18,8 +18,9 @@ from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import SCHEDULES, Arm
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import worse
+from attnkit.evidence.record import Recipe
 from attnkit.evidence.trials import tuning_trials
-from attnkit.evidence.tuning import ALL_DOUBLINGS, Point, Recipe, Request, Runs, Search
+from attnkit.evidence.tuning import ALL_DOUBLINGS, Point, Request, Runs, Search
 from attnkit.evidence.verdict import LEVEL, Scores, judge_statement, with_rivals
 from attnkit.training import train
 

@@ -24,10 +24,8 @@ from pydantic import TypeAdapter
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Arm, Side
 from attnkit.claims.measures import SOLVED
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.stored import Number
+from attnkit.evidence.record import Evidence, Number, Recipe
 from attnkit.evidence.trials import Trial, comparing_trials, own_recipe, tuning_measure
-from attnkit.evidence.tuning import Recipe
 from attnkit.evidence.verdict import differences
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import settings
@@ -142,13 +140,16 @@ def structures(claim: Claim) -> dict[tuple[Side, float], tuple[Arm, ...]]:
     arms cannot be trained with it.
     """
     found = {}
-    for side, values in SIDES.items():
-        if not _is_free(claim, side):
+    for side, value in ((side, value) for side, values in SIDES.items() for value in values):
+        arms = tuple(_changed(arm, side, value) for arm in shown_arms(claim))
+        try:
+            experiments = [arm.experiment for arm in arms]
+        except InvalidExperiment:
             continue
-        for value in values:
-            arms = tuple(_changed(arm, side, value) for arm in shown_arms(claim))
-            if _is_possible(arms):
-                found[side, value] = arms
+        # Some options of variants have no effect with fewer layers.
+        is_deep = all(one.sharing[0].least_layers <= len(one.layer_specs) for one in experiments)
+        if is_deep and _is_free(claim, side):
+            found[side, value] = arms
     return found
 
 
@@ -175,15 +176,6 @@ def _changed(arm: Arm, side: Side, value: float) -> Arm:
     }
     different = {name: number for name, number in changes.items() if number != own[name]}
     return replace(arm, settings={**arm.settings, **different}) if different else arm
-
-
-def _is_possible(arms: Sequence[Arm]) -> bool:
-    """Return whether the settings of arms are valid, and all options have an effect."""
-    try:
-        experiments = [arm.experiment for arm in arms]
-    except InvalidExperiment:
-        return False
-    return all(one.sharing[0].least_layers <= len(one.layer_specs) for one in experiments)
 
 
 def trials_of(
@@ -260,7 +252,14 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
         return {name: one.scores for cells in trials for (name, _), one in cells.items()}
 
     found = measured(arms, RATES[:1])
-    best = {arm.name: _is_best(claim, found[f"{arm.name} ×1"]) for arm in arms}
+    # No rate is better than one with which all seeds solve the task.
+    counts_points = all(one.measured.unit == "points" for one in claim.statements)
+    first = min(one.at for one in claim.statements)
+    best = {
+        arm.name: counts_points
+        and bool((_read(found[f"{arm.name} ×1"], "accuracy", first) >= SOLVED).all())
+        for arm in arms
+    }
     others = [arm for arm in arms if not (best[arm.name] and best.get(arm.recipe_of, True))]
     found |= measured(others, RATES[1:])
     scores: dict[str, _Scores] = {}
@@ -282,16 +281,13 @@ def _place(claim: Claim, arms: Sequence[Arm], recipes: Mapping[str, Recipe], ben
     outcome = {N_SEEDS: Outcome.HOLDS, 0: Outcome.FAILS}.get(min(holding), Outcome.MIXED)
     average = np.mean if claim.statements[0].measured.compares_means else np.median
     averages = {name: float(average(one)) for name, one in read[0].items()}
-    learns = _learns(arms, scores)
+    learns = any(
+        tuning_measure(arm) == "loss"
+        or scores[arm.name]["accuracy"][-1].mean() >= chance + LEARNT * (1 - chance)
+        for arm in arms
+        for chance in [arm.experiment.task.chance]
+    )
     return Place("width", 1, False, outcome, tuple(holding), averages, rates, learns)
-
-
-def _is_best(claim: Claim, scores: _Scores) -> bool:
-    """Return whether an arm solves its task with all seeds, so that no rate can be better."""
-    if any(statement.measured.unit != "points" for statement in claim.statements):
-        return False
-    first = min(statement.at for statement in claim.statements)
-    return bool((_read(scores, "accuracy", first) >= SOLVED).all())
 
 
 def _read(scores: _Scores, measure: str, at: int) -> np.ndarray:
@@ -299,16 +295,6 @@ def _read(scores: _Scores, measure: str, at: int) -> np.ndarray:
     values = scores[measure]
     row: np.ndarray = values[min(at.bit_length(), len(values)) - 1]
     return row
-
-
-def _learns(arms: Sequence[Arm], scores: Mapping[str, _Scores]) -> bool:
-    """Return whether any arm learns its task; on text, where there is no such limit, always."""
-    return any(
-        tuning_measure(arm) == "loss"
-        or scores[arm.name]["accuracy"][-1].mean() >= chance + LEARNT * (1 - chance)
-        for arm in arms
-        for chance in [arm.experiment.task.chance]
-    )
 
 
 def _goodness(arm: Arm, scores: _Scores) -> tuple[float, float]:
@@ -374,18 +360,18 @@ def to_json(results: Mapping[str, Elsewhere]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+@cache
+def _shipped() -> dict[str, Elsewhere]:
+    return _RESULTS.validate_json(ELSEWHERE.read_bytes()) if ELSEWHERE.is_file() else {}
+
+
 def elsewhere_of(claim: Claim) -> Elsewhere | None:
     """Return the shipped result of a claim; None if there is none, or if the claim was another."""
-    found = _shipped(ELSEWHERE).get(claim.id)
+    found = _shipped().get(claim.id)
     return found if found is not None and found.hash == claim.hash else None
 
 
 def load_elsewhere() -> dict[str, Elsewhere]:
     """Return the shipped results by the ids of their claims."""
-    found = {name: elsewhere_of(claim) for name, claim in CLAIMS.items()}
-    return {name: one for name, one in found.items() if one is not None}
-
-
-@cache
-def _shipped(file: Path) -> dict[str, Elsewhere]:
-    return _RESULTS.validate_json(file.read_bytes()) if file.is_file() else {}
+    found = ((claim.id, elsewhere_of(claim)) for claim in CLAIMS.values())
+    return {name: one for name, one in found if one is not None}

@@ -18,8 +18,7 @@ from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured
-from attnkit.evidence.record import Evidence, FirstRun, rivals_of
-from attnkit.evidence.stored import Array, Curve
+from attnkit.evidence.record import Array, Curve, Evidence, FirstRun, Recipe, Tuned, rivals_of
 from attnkit.evidence.trials import (
     FIRST_SEED,
     QuickForm,
@@ -28,7 +27,7 @@ from attnkit.evidence.trials import (
     tuning_measure,
     tuning_trials,
 )
-from attnkit.evidence.tuning import Recipe, Runs, Search, Tuned
+from attnkit.evidence.tuning import Runs, Search
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
 from attnkit.foundation.files import write_file

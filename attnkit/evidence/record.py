@@ -3,26 +3,27 @@
 A record is stored as JSON with the fields of `Evidence`, and nothing else of it is read. Verdicts
 are computed anew whenever a record is read. `python -m attnkit claims --ship` writes
 `shipped.json`, the records that ship with the package.
+
+JSON has no NaN, which is written as null, and no infinity, which is written as a text.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapter
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.claims.base import Arm
+from attnkit.claims.base import Arm, Schedule
 from attnkit.claims.measures import SOLVED
 from attnkit.claims.statements import Statement
-from attnkit.evidence.stored import Curve, SingleArray, plain
-from attnkit.evidence.tuning import Recipe, Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,
     Finding,
@@ -42,6 +43,135 @@ SHIPPED = Path(__file__).parent / "shipped.json"
 
 STILL_RISES = 0.02
 """Accuracy still rises if either of the last two doublings of the steps adds more than this."""
+
+
+def plain(value: Any, digits: int = 17) -> Any:
+    """Return a value for JSON, with the numbers in its arrays, lists and mappings.
+
+    Args:
+        value: The value; texts, truth values and whole numbers stay as they are.
+        digits: Significant digits of the numbers. With 17 all bits are kept, with 9 those of single
+            precision.
+    """
+    if isinstance(value, np.ndarray):
+        return plain(value.astype(np.float64).tolist(), digits)
+    if isinstance(value, Mapping):
+        return {name: plain(item, digits) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, digits) for item in value]
+    if not isinstance(value, float):
+        return value
+    if math.isnan(value):
+        return None
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else str(value)
+
+
+_READ = PlainValidator(lambda value: np.array(value, np.float64))
+_SINGLE = PlainSerializer(lambda value: plain(value, 9))
+
+Number = Annotated[float, BeforeValidator(lambda x: math.nan if x is None else x), _SINGLE]
+"""A number, written with the digits of single precision."""
+
+Array = Annotated[np.ndarray, _READ, PlainSerializer(plain)]
+"""An array of numbers, written to the bit."""
+
+SingleArray = Annotated[np.ndarray, _READ, _SINGLE]
+"""An array of numbers, written with the digits of single precision."""
+
+DrawnArray = Annotated[np.ndarray, _READ, PlainSerializer(lambda value: plain(value, 4))]
+"""An array of numbers, written with as many digits as a figure shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Learning curve of an arm: statistics over its seeds at every evaluation.
+
+    Attributes:
+        steps: (e,) steps of the evaluations.
+        mean: (e,) mean over seeds.
+        low: (e,) lower quartile of the seeds.
+        high: (e,) upper quartile of the seeds.
+        solved: (e,) share of seeds that have solved the task.
+        by: The metric: "accuracy", or "loss" on text.
+    """
+
+    steps: DrawnArray
+    mean: DrawnArray
+    low: DrawnArray
+    high: DrawnArray
+    solved: DrawnArray
+    by: str = "accuracy"
+
+    @staticmethod
+    def of(steps: np.ndarray, values: np.ndarray, by: str) -> Curve:
+        """Return the curve of the values of s seeds, (e, s), without runs that diverged."""
+        present = ~np.isnan(values).all(1)
+        steps, values = steps[present], values[present]
+        solved = (values >= SOLVED).mean(1) if by == "accuracy" else np.zeros(len(steps))
+        low, high = (
+            np.nanquantile(values, q, axis=1) if len(values) else steps for q in (0.25, 0.75)
+        )
+        return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
+
+
+class Recipe(NamedTuple):
+    """Learning rate and schedule of an arm; without a schedule, that of its settings is used."""
+
+    rate: float
+    schedule: Schedule | None = None
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Result of one recipe in a search.
+
+    Attributes:
+        n_solved: Number of seeds that have solved the task at the last step.
+        mean: Mean accuracy or loss at the last step; NaN if a run diverged.
+    """
+
+    rate: float
+    schedule: Schedule
+    n_seeds: int
+    n_solved: int
+    mean: Number
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The recipe that was found for an arm, and those that were tried.
+
+    Attributes:
+        schedule: The schedule; None for that of the arm's settings.
+        by: What was compared, "accuracy" or "loss".
+        steps: Number of steps for which recipes were tried.
+        tried: All recipes that were tried for so many steps.
+        rivals: The next best recipes. An arm is called worse only if it is worse with them, too.
+    """
+
+    rate: float
+    schedule: Schedule | None = None
+    by: str = "accuracy"
+    steps: int = 0
+    tried: tuple[Tried, ...] = ()
+    rivals: tuple[Recipe, ...] = ()
+
+    @property
+    def recipe(self) -> Recipe:
+        """The learning rate and the schedule."""
+        return Recipe(self.rate, self.schedule)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether no smaller, or no larger, learning rate was tried with the same schedule."""
+        rates = [one.rate for one in self.tried if one.schedule == self.schedule]
+        return len(rates) > 1 and self.rate in (min(rates), max(rates))
+
+    @property
+    def never_learnt(self) -> bool:
+        """Whether no seed has solved the task with any recipe."""
+        tried = self.by == "accuracy" and self.tried
+        return bool(tried) and not any(one.n_solved for one in self.tried)
 
 
 @dataclass(frozen=True)

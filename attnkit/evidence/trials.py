@@ -16,8 +16,8 @@ import numpy as np
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import LEAST_SEEDS, Arm
 from attnkit.claims.measures import measured
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.tuning import Recipe, Request, Tuned
+from attnkit.evidence.record import Evidence, Recipe, Tuned
+from attnkit.evidence.tuning import Request
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.pace import work_of

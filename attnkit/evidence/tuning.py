@@ -22,7 +22,7 @@ from jaxtyping import Float64
 
 from attnkit.claims.base import Arm, Schedule
 from attnkit.claims.measures import SOLVED
-from attnkit.evidence.stored import Number
+from attnkit.evidence.record import Recipe, Tried, Tuned
 
 FIRST_DOUBLINGS = range(-2, 3)
 """Learning rates that are tried first, as doublings of the task's own."""
@@ -51,66 +51,6 @@ NEIGHBOURS = {"accuracy": (0.25, 0.1), "loss": (0.05, 0.02)}
 
 DIVERGED = {"accuracy": 0.0, "loss": -10.0}
 """Score of a run that diverged."""
-
-
-class Recipe(NamedTuple):
-    """Learning rate and schedule of an arm; without a schedule, that of its settings is used."""
-
-    rate: float
-    schedule: Schedule | None = None
-
-
-@dataclass(frozen=True)
-class Tried:
-    """Result of one recipe in a search.
-
-    Attributes:
-        n_solved: Number of seeds that have solved the task at the last step.
-        mean: Mean accuracy or loss at the last step; NaN if a run diverged.
-    """
-
-    rate: float
-    schedule: Schedule
-    n_seeds: int
-    n_solved: int
-    mean: Number
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The recipe that was found for an arm, and those that were tried.
-
-    Attributes:
-        schedule: The schedule; None for that of the arm's settings.
-        by: What was compared, "accuracy" or "loss".
-        steps: Number of steps for which recipes were tried.
-        tried: All recipes that were tried for so many steps.
-        rivals: The next best recipes. An arm is called worse only if it is worse with them, too.
-    """
-
-    rate: float
-    schedule: Schedule | None = None
-    by: str = "accuracy"
-    steps: int = 0
-    tried: tuple[Tried, ...] = ()
-    rivals: tuple[Recipe, ...] = ()
-
-    @property
-    def recipe(self) -> Recipe:
-        """The learning rate and the schedule."""
-        return Recipe(self.rate, self.schedule)
-
-    @property
-    def at_edge(self) -> bool:
-        """Whether no smaller, or no larger, learning rate was tried with the same schedule."""
-        rates = [one.rate for one in self.tried if one.schedule == self.schedule]
-        return len(rates) > 1 and self.rate in (min(rates), max(rates))
-
-    @property
-    def never_learnt(self) -> bool:
-        """Whether no seed has solved the task with any recipe."""
-        tried = self.by == "accuracy" and self.tried
-        return bool(tried) and not any(one.n_solved for one in self.tried)
 
 
 class Point(NamedTuple):

@@ -213,63 +213,34 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
         values: (s,) as `differences` returns them. A pair in which a run diverged, NaN, counts
             against either verdict, and means are then not compared.
     """
-    n, (worse, better, lost) = len(values), _counts(statement, values)
-    compares_means = statement.measured.compares_means
-    known = np.full(1, np.nan) if compares_means and np.isinf(values).any() else values
-    interval = (mean_interval if compares_means else median_interval)(known, LEVEL)
-    p_held = p_not = 1.0
-    if n >= LEAST_SEEDS and compares_means:
-        p_held, p_not = _by_mean(values, statement)
-    elif n >= LEAST_SEEDS:
-        p_held, p_not = _p_worse(worse, better + lost), _p_no_worse(worse + lost, n)
-        if not statement.asserts_difference:
-            p_held, p_not = p_not, p_held
-    return Finding(
-        statement,
-        n,
-        worse,
-        better,
-        lost,
-        float(interval.mean),
-        float(interval.low),
-        float(interval.high),
-        *_share_interval(worse, worse + lost, n),
-        "mean" if compares_means else "pairs",
-        p_held,
-        p_not,
-    )
-
-
-def _counts(statement: Statement, values: Scores) -> tuple[int, int, int]:
-    """Count the pairs beyond the limit of a statement, those as far on the other side of 0, and
-    those in which a run diverged.
-
-    A statement of "worse" or "better" asserts pairs beyond its limit; one of "no worse" excludes
-    them.
-    """
+    n, compares_means = len(values), statement.measured.compares_means
+    # "Worse" and "better" assert pairs beyond their limit; "no worse" excludes them.
     limit = statement.high if math.isinf(statement.low) else statement.low
     sign = 1 if math.isinf(statement.high) == statement.asserts_difference else -1
     signed, least = sign * values, abs(limit) + ROUNDING
     counted = (signed > least, signed < -least, np.isnan(values))
     worse, better, lost = (int(pairs.sum()) for pairs in counted)
-    return worse, better, lost
-
-
-def _p_worse(worse: int, better: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test if more pairs are worse, otherwise 1."""
-    return float(min(1, 2 * bdtrc(worse - 1, worse + better, 0.5))) if worse > better else 1.0
-
-
-def _p_no_worse(worse: int, n: int) -> float:
-    """Return the two-sided p-value of the hypothesis that a share of `MOST_WORSE` is worse."""
-    return float(min(1, 2 * bdtr(worse, n, MOST_WORSE)))
-
-
-def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
-    """Return the limits of Clopper and Pearson for a count between `least` and `most` of n."""
-    tail = (1 - LEVEL) / 2
-    low = betaincinv(least, n - least + 1, tail) if least else 0.0
-    return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
+    p_held = p_not = 1.0
+    if n >= LEAST_SEEDS and compares_means:
+        p_held, p_not = _by_mean(values, statement)
+    elif n >= LEAST_SEEDS:
+        against = better + lost  # McNemar's exact test, two-sided
+        p_worse = 2 * bdtrc(worse - 1, worse + against, 0.5) if worse > against else 1.0
+        p_both = (min(1.0, float(p_worse)), min(1.0, 2 * float(bdtr(worse + lost, n, MOST_WORSE))))
+        p_held, p_not = p_both if statement.asserts_difference else p_both[::-1]
+    known = np.full(1, np.nan) if compares_means and np.isinf(values).any() else values
+    interval = (mean_interval if compares_means else median_interval)(known, LEVEL)
+    tail, most = (1 - LEVEL) / 2, worse + lost  # Clopper and Pearson
+    share_low = float(betaincinv(worse, n - worse + 1, tail)) if worse else 0.0
+    share_high = float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
+    return Finding(
+        statement,
+        *(n, worse, better, lost),
+        *(float(interval.mean), float(interval.low), float(interval.high)),
+        *(share_low, share_high),
+        "mean" if compares_means else "pairs",
+        *(p_held, p_not),
+    )
 
 
 def _by_mean(values: Scores, statement: Statement) -> tuple[float, float]:

@@ -6,8 +6,8 @@ All are in the reader's language, with lists of whole phrases behind commas and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import LONGEST, SCHEDULES, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
-from attnkit.evidence.record import Evidence, rivals_of
-from attnkit.evidence.tuning import Tried
+from attnkit.evidence.record import Evidence, Tried, rivals_of
 from attnkit.evidence.verdict import MOST_WORSE, Finding
 from attnkit.experiment.experiment import settings
 from attnkit.foundation.language import in_language, mark, tr, tr_n
@@ -24,22 +23,11 @@ from attnkit.foundation.words import capitalised, listed
 from attnkit.training.summary import fixed, percent
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of plain texts."""
+class Table(NamedTuple):
+    """A table of plain texts in three columns, which small screens have room for."""
 
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    @property
-    def narrow(self) -> Table:
-        """This table in three columns, for small screens: the middle columns are joined."""
-        first, *names, last = self.head
-        rows = []
-        for title, *cells, end in self.rows:
-            told = (f"{n}: {text}." for n, text in zip(names, cells, strict=True) if text)
-            rows.append((title, " ".join(told), end))
-        return Table((first, tr("In numbers"), last), rows)
+    head: tuple[str, str, str]
+    rows: list[tuple[str, str, str]]
 
 
 _SIZES = (
@@ -138,6 +126,10 @@ def _share(n: int, of: int) -> str:
     return tr("{n} of {all}", n=n, all=of)
 
 
+def _in_numbers(texts: Mapping[str, str]) -> str:
+    return " ".join(f"{name}: {text}." for name, text in texts.items() if text)
+
+
 def statements_table(evidence: Evidence) -> Table:
     """Return a row for every statement: seeds that solve the task, pairs, and the difference.
 
@@ -160,19 +152,16 @@ def statements_table(evidence: Evidence) -> Table:
                         n_more,
                     )
                 )
-        tested, effect = tested_in_words(finding), effect_in_words(finding)
+        numbers = {
+            # Translators: heading above numbers of seeds that have solved the task.
+            tr("Solved"): "; ".join(solved),
+            tr("Seeds"): "; ".join(seeds),
+            tr("Difference"): effect_in_words(finding),
+        }
         verdict = f"{finding.verdict.mark} {tr(finding.verdict)}"
-        rows.append((tested, "; ".join(solved), "; ".join(seeds), effect, verdict))
-    head = (
-        # Translators: heading above statements that were tested.
-        tr("Tested"),
-        # Translators: heading above numbers of seeds that have solved the task.
-        tr("Solved"),
-        tr("Seeds"),
-        tr("Difference"),
-        tr("Verdict, read alone"),
-    )
-    return Table(head, rows)
+        rows.append((tested_in_words(finding), _in_numbers(numbers), verdict))
+    # Translators: heading above statements that were tested.
+    return Table((tr("Tested"), tr("In numbers"), tr("Verdict, read alone")), rows)
 
 
 def tuning_table(evidence: Evidence) -> Table:
@@ -190,21 +179,17 @@ def tuning_table(evidence: Evidence) -> Table:
         elif tuning.at_edge:
             note = tr("best at the edge of the grid")
         recipe = [f"{tuning.rate:g}", *([tr(tuning.schedule)] if tuning.schedule else [])]
-        steps = in_language(f"{tuning.steps:,}", tuning.steps)
         by_schedule = [f"{tr(schedule)}: {', '.join(told)}" for schedule, told in tried.items()]
-        rows.append((arm_title(name), ", ".join(recipe), steps, "; ".join(by_schedule), note))
-    head = (
-        tr("Variant"),
-        tr("Learning rate, schedule"),
-        tr("Steps"),
-        tr("Tried (rate: seeds that learn, or the mean)"),
-        tr("Note"),
-    )
-    return Table(head, rows)
+        numbers = {
+            tr("Learning rate, schedule"): ", ".join(recipe),
+            tr("Steps"): in_language(f"{tuning.steps:,}", tuning.steps),
+            tr("Tried (rate: seeds that learn, or the mean)"): "; ".join(by_schedule),
+        }
+        rows.append((arm_title(name), _in_numbers(numbers), note))
+    return Table((tr("Variant"), tr("In numbers"), tr("Note")), rows)
 
 
 def _tried_in_words(tried: Tried, by: str) -> str:
-    """Return what a recipe reached: seeds that learn if any does, otherwise its mean."""
     if math.isnan(tried.mean):
         return tr("diverged")
     if by == "loss":

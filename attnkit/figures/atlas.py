@@ -24,9 +24,8 @@ from attnkit.figures.groups import (
     number_text,
     random_of,
 )
-from attnkit.figures.marks import Mark, curve, dots, level, region, row_offsets, stripes
+from attnkit.figures.marks import LINE, Mark, curve, dots, level, region, row_offsets, stripes
 from attnkit.figures.panels import SHARES, Axis, Figure, Panel, draw, row_axis
-from attnkit.figures.strips import LINE
 from attnkit.realmodels.measures import Measure
 from attnkit.variants.palette import REFERENCE, translucent
 

@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from attnkit.figures.grid import GAP, Grid, GridAxis, cell_texts, titles_in, where_in_words
-from attnkit.figures.marks import OUTLINE, Mark, curve, dots, limits, text, words
+from attnkit.figures.marks import OUTLINE, SYMBOLS, Mark, curve, dots, limits, text, words
 from attnkit.figures.panels import SHARES, Axis, Figure, Panel, Scale, Title, draw
-from attnkit.figures.strips import SYMBOLS
 from attnkit.foundation.settings import Value
 from attnkit.foundation.words import counted
 from attnkit.sweeps import SweepResult

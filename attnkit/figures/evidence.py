@@ -1,4 +1,4 @@
-"""Figures of the seeds behind a claim: scores arm by arm, differences in pairs, and elsewhere.
+"""Figures of a claim: scores arm by arm, differences in pairs, learning curves, and elsewhere.
 
 Evidence of a run in progress may lack arms and seeds; what is there is plotted.
 """
@@ -16,39 +16,42 @@ import numpy as np
 
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm, arm_title
-from attnkit.claims.measures import Measure
+from attnkit.claims.measures import Measure, multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.elsewhere import TITLES, Elsewhere, in_words
 from attnkit.evidence.elsewhere import value_in_words as side_in_words
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.verdict import differences, judge_statement
-from attnkit.evidence.words import difference_in_words, finding_in_words, tested_in_words
+from attnkit.evidence.record import Curve, Evidence
+from attnkit.evidence.verdict import Finding, differences
+from attnkit.evidence.words import (
+    difference_in_words,
+    finding_in_words,
+    longer_in_words,
+    tested_in_words,
+)
 from attnkit.figures.marks import (
+    LINE,
     OUTLINE,
     STRIPE,
+    SYMBOLS,
     Mark,
+    band,
+    curve,
     dots,
     level,
+    limits,
     region,
     row_offsets,
     stripes,
     text,
 )
 from attnkit.figures.panels import Axis, Figure, Panel, draw, row_axis
-from attnkit.figures.strips import (
-    LINE,
-    axis_title,
-    color_and_symbol,
-    mean_mark,
-    scale_of,
-    value_in_words,
-)
 from attnkit.foundation.language import in_language, mark, tr, tr_n
 from attnkit.foundation.words import capitalised
 from attnkit.training.metrics import SHOWN
 from attnkit.training.statistics import Interval, mean_interval, median_interval
-from attnkit.training.summary import in_percent
-from attnkit.variants.palette import REFERENCE, translucent
+from attnkit.training.summary import fixed, in_percent, percent
+from attnkit.variants import Variant
+from attnkit.variants.palette import COLORS, REFERENCE, translucent
 
 EVIDENCE_KEY = mark(
     "A small mark is one seed; the large mark is their median, or the mean of losses and "
@@ -125,22 +128,22 @@ def plot_evidence(evidence: Evidence) -> Figure:
 def describe_evidence(evidence: Evidence) -> str:
     """Describe in words what `plot_evidence` shows."""
     rows, plotted = _rows_of(evidence)
-    heading = tr("{measure}, arm by arm.", measure=capitalised(axis_title(plotted)))
+    heading = tr("{measure}, arm by arm.", measure=capitalised(_axis_title(plotted)))
     return " ".join([heading, *(f"{row.title}: {row.in_words}." for row in rows)])
 
 
 def plot_differences(evidence: Evidence) -> Figure:
     """Plot the pairs of every statement in a row, with average and region; a panel per unit."""
     groups: dict[str, list[_Difference]] = {}
-    for statement in evidence.statements:
-        unit = statement.measured.unit or statement.measure
-        groups.setdefault(unit, []).append(_Difference(evidence, statement))
+    for finding in evidence.findings:
+        unit = finding.statement.measured.unit or finding.statement.measure
+        groups.setdefault(unit, []).append(_Difference(evidence, finding))
     return draw([_panel(rows) for rows in groups.values()], right=8, top=6, bottom=46)
 
 
 def describe_differences(evidence: Evidence) -> str:
     """Describe in words what `plot_differences` shows."""
-    rows = [_Difference(evidence, statement) for statement in evidence.statements]
+    rows = [_Difference(evidence, finding) for finding in evidence.findings]
     return " ".join(f"{row.tested}: {row.in_words}." for row in rows) or tr("Nothing yet.")
 
 
@@ -166,10 +169,8 @@ def _rows_of(evidence: Evidence) -> tuple[list[_Row], Measure]:
 
 
 def _tips(seeds: Sequence[int], values: np.ndarray, form: Callable[[float], str]) -> list[str]:
-    return [
-        tr("seed {seed}: {value}", seed=seed, value=form(value))
-        for seed, value in zip(seeds, values, strict=True)
-    ]
+    pairs = zip(seeds, values, strict=True)
+    return [tr("seed {seed}: {value}", seed=seed, value=form(value)) for seed, value in pairs]
 
 
 class _Row:
@@ -178,14 +179,14 @@ class _Row:
     def __init__(
         self, evidence: Evidence, name: str, arm: Arm | None, measure: Measure, times: int
     ) -> None:
-        values = evidence.scores_at(measure.name, times)[name] * scale_of(measure)
+        values = evidence.scores_at(measure.name, times)[name] * _scale_of(measure)
         finite = np.isfinite(values)
         self.measure, self.values = measure, values[finite]
         self.seeds = np.array(evidence.seeds)[: len(values)][finite].tolist()
         interval = mean_interval(self.values) if measure.compares_means else median_interval(values)
         self.interval = interval.within(*_bounds(measure))
         self.chance = None if arm is None else 100 * arm.experiment.task.chance
-        self.color, self.symbol = color_and_symbol(arm)
+        self.color, self.symbol = _color_and_symbol(arm)
         tuned = evidence.tuned.get(name)
         self.recipe = [] if tuned is None else [tr("learning rate {rate:g}", rate=tuned.rate)]
 
@@ -210,7 +211,7 @@ class _Row:
 
     def marks(self, y: int) -> list[Mark]:
         """Return the marks of a row at height y: seeds below, their median or mean above."""
-        form, name = partial(value_in_words, measure=self.measure), escape(self.title)
+        form, name = partial(_value_in_words, measure=self.measure), escape(self.title)
         texts = _tips(self.seeds, self.values, form)
         tips = ["<br>".join([name, one, *self.recipe]) for one in texts]
         places = [y + 0.02 + 0.3 * offset for offset in row_offsets(len(self.values))]
@@ -218,12 +219,12 @@ class _Row:
         marks = [dots(x, places, color, symbol=symbol, opacity=0.75, tips=tips)]
         if np.isfinite(self.interval.mean):
             tip = "<br>".join([name, self.in_words, *self.recipe])
-            marks.append(mean_mark(self.interval, y - 0.2, color, symbol, tip))
+            marks.append(_mean_mark(self.interval, y - 0.2, color, symbol, tip))
         return marks
 
     @property
     def in_words(self) -> str:
-        n, form = len(self.values), partial(value_in_words, measure=self.measure)
+        n, form = len(self.values), partial(_value_in_words, measure=self.measure)
         if not n:
             return ", ".join([tr("no value"), *self.failures])
         average, *ends = (float(number) for number in vars(self.interval).values())
@@ -256,7 +257,7 @@ def _axis(measure: Measure, rows: Sequence[_Row]) -> Axis:
         powers = range(math.ceil(low), math.floor(high) + 1)
         ticks = powers[:: 1 + len(powers) // 6]
         texts = [in_language(f"{2**power:,}", 2**power) for power in ticks]
-    return Axis(low, high, axis_title(measure), ticks, texts)
+    return Axis(low, high, _axis_title(measure), ticks, texts)
 
 
 def _chance(rows: Sequence[_Row]) -> list[Mark]:
@@ -276,16 +277,15 @@ def _chance(rows: Sequence[_Row]) -> list[Mark]:
 class _Difference:
     """A statement with the differences of its pairs, its finding, and both in words."""
 
-    def __init__(self, evidence: Evidence, statement: Statement) -> None:
-        self.statement = statement
+    def __init__(self, evidence: Evidence, found: Finding) -> None:
+        self.statement = statement = found.statement
         values = differences(statement, evidence.scores_at(statement.measure, statement.at))
-        self.finding = found = judge_statement(statement, values)
         present = ~np.isnan(values)
         self.values = values[present]
         self.seeds = np.array(evidence.seeds)[: len(values)][present].tolist()
-        self.color = color_and_symbol(evidence.arms.get(statement.left))[0]
+        self.color = _color_and_symbol(evidence.arms.get(statement.left))[0]
         effect = (found.effect, found.effect_low, found.effect_high)
-        self.scale = scale_of(statement.measured)
+        self.scale = _scale_of(statement.measured)
         self.effect = Interval(*(self.scale * np.array(effect)))
         self.region = (self.scale * statement.low, self.scale * statement.high)
         self.tested = tested_in_words(found)
@@ -333,7 +333,7 @@ class _Difference:
         ]
         if np.isfinite(self.effect.mean):
             tip = escape(self.in_words)
-            marks.append(mean_mark(self.effect, middle - 9, self.color, "diamond", tip))
+            marks.append(_mean_mark(self.effect, middle - 9, self.color, "diamond", tip))
         return marks
 
 
@@ -362,7 +362,7 @@ def _title(rows: Sequence[_Difference]) -> str:
         return tr(_TITLES[measure.unit])
     of_one_arm = [row.statement.right is None for row in rows]
     if all(of_one_arm):
-        return axis_title(measure)
+        return _axis_title(measure)
     if any(of_one_arm):
         # Translators: differences of a measure between two variants, or the measure of one.
         return tr("{measure}: difference, or itself", measure=tr(measure.title))
@@ -378,19 +378,19 @@ def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
     marks, ends = stripes(len(places)), [0.0, 100.0] if measure.unit == "points" else []
     spread = np.linspace(-0.2, 0.2, len(arms)) if len(arms) > 1 else [0.0]
     for arm, offset in zip(arms, spread, strict=True):
-        values = np.array([place.values[arm.name] for place in places]) * scale_of(measure)
+        values = np.array([place.values[arm.name] for place in places]) * _scale_of(measure)
         known = np.flatnonzero(np.isfinite(values))
         x, y = values[known].tolist(), (known + offset).tolist()
-        color, symbol = color_and_symbol(arm)
-        n_alike = sum(color_and_symbol(one) == (color, symbol) for one in arms[: arms.index(arm)])
+        color, symbol = _color_and_symbol(arm)
+        n_alike = sum(_color_and_symbol(one) == (color, symbol) for one in arms[: arms.index(arm)])
         symbol += _FORMS[n_alike % len(_FORMS)]
         name = escape(arm_title(arm.name))
-        tips = [f"{name}: {value_in_words(value, measure)}" for value in x]
+        tips = [f"{name}: {_value_in_words(value, measure)}" for value in x]
         marks.append(dots(x, y, color, symbol=symbol, size=9, edge=OUTLINE, tips=tips, name=name))
         ends += x
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     margin = 0.05 * (high - low) or 0.5
-    axis = Axis(low - margin, high + margin, axis_title(measure))
+    axis = Axis(low - margin, high + margin, _axis_title(measure))
     if measure.unit == "doublings":
         every = max(1, math.ceil((high - low) / _MOST_TICKS))
         ticks = range(math.ceil(low), math.floor(high) + 1, every)
@@ -409,3 +409,268 @@ def plot_elsewhere(claim: Claim, result: Elsewhere) -> Figure:
 def describe_elsewhere(result: Elsewhere) -> str:
     """Describe in words what `plot_elsewhere` shows."""
     return tr("Where it holds. {places}.", places=in_words(result))
+
+
+LEARNING_KEY = mark(
+    "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
+    "doubling of the steps. Dashed upright line: the end of a short run. Thin dotted line: "
+    "the last value of an arm that is trained for fewer steps."
+)
+"""How to read `plot_learning`."""
+
+COURSE_KEY = mark("A line is the mean over seeds, its band the middle half of them.")
+"""How to read `plot_learning` of one statement."""
+
+NARROW = 480
+"""Width in pixels of a figure up to which the names of lines stand below the panels."""
+
+_DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
+"""Dashes of the first, second, … line of the same colour in a panel."""
+
+_LARGE, _SMALL = (16, 230), (27, 84)
+"""Most characters in a line of a label, and height of the smallest panel in pixels: in the figure
+of all arms, and in that of one statement."""
+
+_LABEL_LINE, _GAP = 14, 7
+"""Height of a line of a label and gap between labels in pixels."""
+
+
+def plot_learning(
+    evidence: Evidence, statement: Statement | None = None, *, narrow: bool = False
+) -> Figure | None:
+    """Plot a panel for every task with long runs, a line per arm; None if there is nothing to plot.
+
+    Args:
+        evidence: The evidence.
+        statement: Statement of whose task a small panel is plotted instead. Arms that no statement
+            compares are left out, and so are those that confirm an inability, unless this statement
+            compares them.
+        narrow: Whether the names of the arms stand below the panels instead of beside them.
+    """
+    size = _LARGE if statement is None else _SMALL
+    panels = [_learning_panel(lines, size, narrow) for lines in _arms_of(evidence, statement)]
+    if not panels:
+        return None
+    right = 12 if narrow else 28 + 6 * size[0]
+    return draw(panels, left=46, right=right, top=28, bottom=52, legend="below" if narrow else "")
+
+
+def describe_learning(evidence: Evidence, statement: Statement | None = None) -> str:
+    """Describe in words what `plot_learning` shows."""
+    texts = [tr("How the arms learn.")]
+    for line in (line for lines in _arms_of(evidence, statement) for line in lines):
+        means = ", ".join(
+            tr_n(
+                "{value} after {n:,} step",
+                "{value} after {n:,} steps",
+                times * line.arm.base_steps,
+                value=line.form(line.scale * evidence.mean(line.arm.name, line.by, times)),
+            )
+            for times in multiples(line.arm.up_to)
+        )
+        if line.by == "accuracy":
+            texts.append(tr("{arm}: mean accuracy {values}.", arm=line.title, values=means))
+        else:
+            texts.append(tr("{arm}: mean loss {values}.", arm=line.title, values=means))
+    texts.append(longer_in_words(evidence) if statement is None else "")
+    return " ".join(filter(None, texts))
+
+
+class _Line:
+    """The curve of an arm, from an eighth of the base steps on, accuracies in percent."""
+
+    def __init__(self, arm: Arm, curve: Curve, dash: str, title: str) -> None:
+        self.arm, self.dash, self.title, self.by = arm, dash, title, curve.by
+        self.color, self.symbol = _color_and_symbol(arm)
+        self.scale = 100.0 if curve.by == "accuracy" else 1.0
+        shown = curve.steps >= arm.base_steps / 8
+        self.steps = curve.steps[shown]
+        curves = (curve.mean, curve.low, curve.high)
+        self.mean, self.low, self.high = (self.scale * values[shown] for values in curves)
+
+    def form(self, value: float) -> str:
+        """Return the text of a value as it is drawn."""
+        if math.isnan(value):
+            return tr("diverged")
+        is_loss = self.by == "loss"
+        return tr("{loss:.2f} nats", loss=value) if is_loss else percent(value / 100)
+
+
+def _arms_of(evidence: Evidence, statement: Statement | None) -> list[list[_Line]]:
+    """Return the lines of every panel: one for each task and its base steps."""
+    rivals = {arm.name for arm in evidence.rivals}
+    names = [name for name in evidence.arms if name in evidence.curves and name not in rivals]
+    arms = {name: evidence.arms[name] for name in names}
+    if statement is None:  # arms with long runs, and arms compared with these
+        shown = {name for name, arm in arms.items() if arm.up_to > 1}
+        shown.update(name for name, _ in evidence.lost)
+        compared = [one.arms for one in evidence.statements if shown.intersection(one.arms)]
+        shown = shown.union(*compared)
+    else:
+        shown = {arm.name for arm in evidence.claim.compared_arms}.union(statement.arms)
+    panels: dict[tuple[str, int], list[_Line]] = {}
+    for name, arm in arms.items():
+        known = evidence.curves[name]
+        if name in shown and len(known.steps):
+            lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
+            n_alike = sum((one.color, one.symbol) == _color_and_symbol(arm) for one in lines)
+            dash = _DASHES[n_alike % len(_DASHES)]
+            lines.append(_Line(arm, known, dash, arm_title(name)))
+    return [
+        lines
+        for lines in panels.values()
+        if statement is None or statement.left in [line.arm.name for line in lines]
+    ]
+
+
+def _learning_panel(lines: list[_Line], size: tuple[int, int], narrow: bool) -> Panel:
+    """Return the panel of lines of one task; a legend below a narrow figure has their names."""
+    task, base = lines[0].arm.experiment.task, lines[0].arm.base_steps
+    is_loss = lines[0].by == "loss"
+    last = max(float(line.steps[-1]) for line in lines)
+    to_beat = task.loss_to_beat if is_loss else 100 * task.chance
+    ends = [0.0, 100.0]
+    if is_loss:
+        drawn = [values for line in lines for values in (line.low, line.high)]
+        ends = [float(end) for values in drawn for end in (values.min(), values.max())]
+    ends += [] if to_beat is None else [to_beat]
+    margin = 0.03 * (max(ends) - min(ends))
+    low, high = min(ends) - margin, max(ends) + margin
+    y = Axis(low, high)
+    if not is_loss:
+        ticks = range(0, 101, 25)
+        y = replace(y, ticks=ticks, texts=[in_percent(f"{tick}") for tick in ticks])
+    powers = range(-3, math.floor(math.log2(last / base)) + 1)
+    labelled_every = 1 if len(powers) <= 5 else 2
+    places = [base * 2.0**power for power in powers]
+    texts = [
+        "" if power % labelled_every else in_language(f"{place:,.0f}", place)
+        for power, place in zip(powers, places, strict=True)
+    ]
+    x = Axis(base / 8, last, tr("steps"), places, texts, log=True)
+    measure = tr("loss, nats") if is_loss else tr("accuracy")
+    end = tr_n("{n:,} step", "{n:,} steps", base)
+    marks = [
+        text(measure, shift=(-42, 0)),
+        level(base, "dash", upright=True),
+        text(end, base, high, x_anchor="right" if base == last else "left"),
+    ]
+    if to_beat is not None:
+        name = tr("chance {share}", share=in_percent(f"{to_beat:.3g}"))
+        if is_loss:
+            name = f"{tr(task.simple_model)} {to_beat:.2f}"
+        below = is_loss or to_beat > 10  # Curves rise from chance, and losses fall.
+        anchor = "top" if below else "bottom"
+        marks += [level(to_beat), text(name, base / 8, to_beat, y_anchor=anchor)]
+    width, height = size
+    marks += [one for line in lines for one in _marks_of(line, last, narrow)]
+    if not narrow:
+        labels = [textwrap.wrap(one.title, width, max_lines=4, placeholder="…") for one in lines]
+        height = max(height, sum(_LABEL_LINE * len(label) + _GAP for label in labels))
+        marks += _labels(lines, labels, (low, high), last, height)
+    return Panel(x, y, marks, height=height)
+
+
+def _labels(
+    lines: list[_Line],
+    labels: list[list[str]],
+    span: tuple[float, float],
+    last: float,
+    height: int,
+) -> list[Mark]:
+    """Return the labels beside the ends of their lines, in their order and without overlaps."""
+    tips = [float(np.interp(line.mean[-1], span, [height, 0])) for line in lines]
+    heights = [_LABEL_LINE * len(label) for label in labels]
+    order = sorted(range(len(tips)), key=tips.__getitem__)
+    tops, upper, lower = [0.0] * len(tips), 0.0, float(height) + _GAP
+    for index in order:  # from the top: below the previous label
+        tops[index] = max(upper, tips[index] - heights[index] / 2)
+        upper = tops[index] + heights[index] + _GAP
+    for index in reversed(order):  # from the bottom: within the panel
+        tops[index] = min(tops[index], lower - heights[index] - _GAP)
+        lower = tops[index]
+    return [
+        text(
+            "<br>".join(map(escape, label)),
+            last,
+            float(line.mean[-1]),
+            y_anchor="middle",
+            pointer=(16, top + own / 2 - tip),
+            color=line.color,
+            is_html=True,
+        )
+        for line, label, tip, top, own in zip(lines, labels, tips, tops, heights, strict=True)
+    ]
+
+
+def _marks_of(line: _Line, last: float, named: bool) -> list[Mark]:
+    """Return band, line and dots, and a line at the last value until the right end, `last`."""
+    texts = [
+        tr_n(
+            "{n:,.0f} step: mean {mean}, quartiles {low} to {high}",
+            "{n:,.0f} steps: mean {mean}, quartiles {low} to {high}",
+            step,
+            mean=line.form(mean),
+            low=line.form(low),
+            high=line.form(high),
+        )
+        for step, mean, low, high in zip(line.steps, line.mean, line.low, line.high, strict=True)
+    ]
+    tips = [f"{escape(line.title)}<br>{one}" for one in texts]
+    at = [line.arm.base_steps * times for times in multiples(line.arm.up_to)]
+    name = line.title if named else ""
+    marks = [
+        band(line.steps, line.low, line.high, line.color, 0.15),
+        curve(line.steps, line.mean, line.color, dash=line.dash, tips=tips, name=name),
+        dots(at, np.interp(at, line.steps, line.mean), line.color, symbol=line.symbol, size=8),
+    ]
+    if line.steps[-1] < last:
+        rest = line.mean[[-1, -1]]
+        marks.append(curve([line.steps[-1], last], rest, line.color, width=1.2, dash="dot"))
+    return marks
+
+
+def _mean_mark(interval: Interval, y: float, color: str, symbol: str, tip: str) -> Mark:
+    """Return a large mark at a mean, with a bar between its limits if both are finite."""
+    known = np.isfinite(interval.low) and np.isfinite(interval.high)
+    return dots(
+        [interval.mean],
+        [y],
+        color,
+        symbol=symbol,
+        size=13,
+        edge=OUTLINE,
+        error_x=limits(interval, color, 4) if known else None,
+        tips=[tip],
+    )
+
+
+def _color_and_symbol(arm: Arm | None) -> tuple[str, str]:
+    """Return colour and symbol of the sharing of an arm; grey and "x" for None."""
+    if arm is None:
+        return REFERENCE, "x"
+    sharing = Variant(arm.variant).sharing
+    return COLORS[sharing], SYMBOLS[sharing]
+
+
+def _axis_title(measure: Measure) -> str:
+    """Return the title of an axis: the name of a measure with its unit."""
+    title = tr(measure.title)
+    if measure.unit == "points":
+        return tr("{measure}, percent", measure=title)
+    return tr("{measure}, nats", measure=title) if measure.unit == "nats" else title
+
+
+def _scale_of(measure: Measure) -> float:
+    """Return the factor from values of a measure to values on screen: shares become percent."""
+    return 100.0 if measure.unit == "points" else 1.0
+
+
+def _value_in_words(value: float, measure: Measure) -> str:
+    """Return the text of a value that has been multiplied by `_scale_of`, with its unit."""
+    if measure.unit == "doublings":
+        return tr_n("{n:,.0f} step", "{n:,.0f} steps", 2**value)
+    if measure.unit == "points":
+        return percent(value / 100)
+    number = fixed(value, 3)
+    return tr("{number} nats", number=number) if measure.unit == "nats" else number

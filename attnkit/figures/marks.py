@@ -17,12 +17,25 @@ import numpy as np
 
 from attnkit.training.statistics import Interval
 from attnkit.variants.palette import REFERENCE, translucent
+from attnkit.variants.sharing import Sharing
 
 OUTLINE = {"color": REFERENCE, "width": 1}
 """Outline of large dots, without which blue is hard to see on a dark page."""
 
 STRIPE = translucent(REFERENCE, 0.09)
 """Colour behind every other row."""
+
+SYMBOLS: dict[Sharing, str] = {
+    Sharing.QKV: "circle",
+    Sharing.Q_K: "square",
+    Sharing.K_V: "triangle-up",
+    Sharing.Q_V: "triangle-down",
+    Sharing.Q_K_V: "pentagon",
+}
+"""Plotly symbol of each sharing, so that arms differ in more than colour."""
+
+LINE = 16
+"""Height of a line of text in pixels."""
 
 WHOLE = "domain"
 """Name of the coordinates from 0 to 1 over a whole panel."""

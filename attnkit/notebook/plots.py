@@ -33,11 +33,12 @@ from attnkit.figures.curves import (
 from attnkit.figures.evidence import (
     DIFFERENCES_KEY,
     EVIDENCE_KEY,
+    LEARNING_KEY,
     plot_differences,
     plot_evidence,
+    plot_learning,
 )
 from attnkit.figures.groups import groups_of, heads_in
-from attnkit.figures.learning import LEARNING_KEY, plot_learning
 from attnkit.figures.maps import attention_maps, of_head, where_in_words
 from attnkit.figures.marks import Mark, cells, dots, frame
 from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw, row_axis

@@ -17,7 +17,7 @@ from attnkit.claims import Claim, Verdict
 from attnkit.evidence.presentation import ClaimInWords, disagreement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import NEW_SEED, NO_WORSE_SEEDS, QuickForm, Trial
-from attnkit.evidence.words import Table, finding_in_words, tested_in_words
+from attnkit.evidence.words import finding_in_words, tested_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.experiment.experiment import SCHEMA, settings
 from attnkit.figures.evidence import describe_evidence, plot_evidence
@@ -30,12 +30,11 @@ from attnkit.ui import components
 from attnkit.ui.address import is_quiet
 from attnkit.ui.lab.guess_words import outcome_in_words
 from attnkit.ui.lab.lab import MOST_COLUMNS
-from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.series import Series
 from attnkit.ui.server.service import training_time, watcher
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import with_hidden
+from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound
 
 LAST_SEED = 800_000
@@ -348,9 +347,9 @@ def show_picture(evidence: Evidence, key: str) -> None:
     components.picture(plot_evidence(evidence), key=f"picture_{key}", alt=alt)
 
 
-def markdown_table(table: Table) -> str:
-    """Return a table in Markdown."""
-    return tables.markdown_table(table.head, (map(plain, row) for row in table.rows))
+def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table of plain texts in Markdown."""
+    return tables.markdown_table(head, (map(plain, row) for row in rows))
 
 
 def _beside_table(own: Evidence, shipped: ClaimInWords) -> str:
@@ -365,7 +364,7 @@ def _beside_table(own: Evidence, shipped: ClaimInWords) -> str:
     for statement, finding in own.own_findings.items():
         cells = (finding_in_words(r.own_findings[statement]) for _, r, _ in columns)
         rows.append((tested_in_words(finding), *cells))
-    return markdown_table(Table(("", *(name for name, *_ in columns)), rows))
+    return markdown_table(["", *(name for name, *_ in columns)], rows)
 
 
 def _link_to_lab(experiment: Experiment, listed_with: Sequence[Experiment]) -> None:
@@ -386,8 +385,7 @@ def _link_to_lab(experiment: Experiment, listed_with: Sequence[Experiment]) -> N
     label = tr("Set it up in the Lab")
     if parts:
         label = tr("Set up in the Lab: {experiment}", experiment=", ".join(parts))
-    params = with_hidden(experiment.to_params() or {"v": str(SCHEMA)})
-    page_link("lab", label, icon=":material/science:", query_params=params)
+    lab_link(label, experiment.to_params() or {"v": str(SCHEMA)})
 
 
 def _what_differs(experiment: Experiment, others: Iterable[Experiment]) -> str:

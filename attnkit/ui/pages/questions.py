@@ -39,19 +39,17 @@ from attnkit.evidence.words import (
     tuning_table,
 )
 from attnkit.figures.evidence import (
+    COURSE_KEY,
     DIFFERENCES_KEY,
     ELSEWHERE_KEY,
     EVIDENCE_KEY,
-    describe_differences,
-    describe_elsewhere,
-    plot_differences,
-    plot_elsewhere,
-)
-from attnkit.figures.learning import (
-    COURSE_KEY,
     LEARNING_KEY,
     NARROW,
+    describe_differences,
+    describe_elsewhere,
     describe_learning,
+    plot_differences,
+    plot_elsewhere,
     plot_learning,
 )
 from attnkit.foundation.language import mark, tr, tr_n
@@ -456,10 +454,10 @@ def show_evidence(words: ClaimInWords, evidence: Evidence) -> None:
         for name in (mark("Prediction"), mark("Seen before")):
             st.markdown(f"**{tr(name)}:** {plain(words.facts[name])}")
     with st.expander(tr("All statements, and their seeds one by one")):
-        st.markdown(markdown_table(statements_table(evidence).narrow))
+        st.markdown(markdown_table(*statements_table(evidence)))
         figure, alt = plot_differences(evidence), describe_differences(evidence)
         components.picture(figure, key="picture_differences", alt=alt)
         st.caption(tr(DIFFERENCES_KEY))
     show_learning(evidence)
     with st.expander(tr("How learning rates and schedules were found")):
-        st.markdown(markdown_table(tuning_table(evidence).narrow))
+        st.markdown(markdown_table(*tuning_table(evidence)))
