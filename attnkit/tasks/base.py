@@ -227,6 +227,11 @@ class Task(BaseModel, ABC):
         return None
 
     @property
+    def most_right(self) -> float:
+        """Largest share of answers that can be right; below 1 if a question has several answers."""
+        return 1.0
+
+    @property
     def earlier(self) -> Task | None:
         """Task of equal vocabulary and length on which the embedding is trained first, or None."""
         return None

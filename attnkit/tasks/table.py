@@ -329,6 +329,12 @@ class Table(OwnData):
         return self.learn == "by_heart"
 
     @property
+    def most_right(self) -> float:
+        if self.learn == "in_context":
+            return 1.0
+        return len({row[:-1] for row in self.rows.cells}) / len(self.rows.cells)
+
+    @property
     def _chance_by_heart(self) -> float:
         answers = self.rows.numbers[:, -1]
         return float(np.bincount(answers).max() / len(answers))

@@ -325,6 +325,7 @@ def _fields(lab: Lab, draft: Draft) -> None:
         )
         opened = draft.opened()
         _columns(draft, opened)
+    refused = st.container()  # above the rows, because what is below them may be out of sight
     problem = _reading(draft, opened)
     with st.container(horizontal=True):
         # No callback, so that what was typed last has come before the data are read.
@@ -335,7 +336,7 @@ def _fields(lab: Lab, draft: Draft) -> None:
             lab.awaited = {}
             st.rerun()
     if message := draft.problem or problem:
-        st.error(plain(message), icon=":material/error:")
+        refused.error(plain(message), icon=":material/error:")
     draft.problem = ""
 
 
@@ -366,6 +367,7 @@ def _columns(draft: Draft, opened: OpenTable | None) -> None:
             )
         if opened.heading is not None:
             st.checkbox(tr("The first row names the columns"), **bind("heading", opened.heading))
+    if opened is not None:
         leaves_out = choices.leave_out_empty
         n_empty = opened.n_empty(choices.columns)
         if leaves_out or n_empty:
@@ -445,7 +447,8 @@ def _type(draft: Draft) -> None:
         key=key,
     )
     if any((st.session_state.get(key) or {}).values()):  # rows that were changed, added or deleted
-        draft.choices = Choices(kind=draft.choices.kind, heading=False)  # the table has none
+        kept = draft.choices  # the table has no heading
+        draft.choices = Choices(kept.kind, heading=False, leave_out_empty=kept.leave_out_empty)
         draft.text = text_of_table(edited)
 
 
