@@ -162,14 +162,21 @@ def translator(d_model=12):
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def marian_file(name="model.bin", more=None, save=np.savez, **options):
+def rounded_step(weight, number_type):
+    """Return the distance of two values of a weight that Marian has rounded."""
+    return np.abs(weight).max() / 127 if number_type % 256 == 1 else 2.0**-10
+
+
+def marian_file(name="model.bin", more=None, save=np.savez, d_model=12, rounded=None, **options):
     """Write a translator with other options and more tensors, as a *.npz or *.bin.
 
-    `_` in the name of an option stands for `-`. Data in a *.bin is filled up to 256 bytes.
+    `_` in the name of an option stands for `-`. Data in a *.bin is filled up to 256 bytes, and
+    `rounded` is the number type of its weights, if they are rounded: transposed, and followed by
+    what they were multiplied by.
     """
     options = OPTIONS | {key.replace("_", "-"): value for key, value in options.items()}
     text = np.frombuffer(yaml.safe_dump(options).encode() + b"\0", np.int8)
-    held = translator() | (more or {}) | {"special:model.yml": text}
+    held = translator(d_model) | (more or {}) | {"special:model.yml": text}
     if name.endswith(".npz"):
         file = io.BytesIO()
         save(file, **held)
@@ -177,6 +184,10 @@ def marian_file(name="model.bin", more=None, save=np.savez, **options):
     heads = names = sides = data = b""
     for key, value in held.items():
         raw, number_type = value.tobytes(), 0x101 if value.dtype == np.int8 else 0x404
+        if rounded is not None and key[-3:-1] == "_W":
+            number_type, one = rounded, rounded_step(value, rounded)
+            raw = np.rint(value.T / one).astype(f"<i{rounded % 256}").tobytes()
+            raw += struct.pack("<f", 1 / one)
         raw += b"\xaa" * (-len(raw) % 256)
         heads += struct.pack("<4Q", len(key) + 1, number_type, value.ndim, len(raw))
         names += key.encode() + b"\0"

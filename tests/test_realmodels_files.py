@@ -29,6 +29,7 @@ from model_files import (
     index_file,
     llama,
     marian_file,
+    rounded_step,
     safetensors_file,
     translator,
     write,
@@ -41,6 +42,7 @@ from attnkit.realmodels.base import per_head
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
 from attnkit.realmodels.errors import CONVERT
 from attnkit.realmodels.gguf_file import gguf_model, open_gguf
+from attnkit.realmodels.marian_file import marian_model
 from attnkit.realmodels.safetensors_file import open_safetensors
 
 SECONDS, MEGABYTES = 10.0, 200.0
@@ -403,6 +405,31 @@ def test_a_model_bin_is_read_as_the_librarys_own_file(tmp_path, name):
     assert_same_layers(read.layers, theirs)
     for words in ("normalised after the projection", "learned bias per distance"):
         assert any(words in one for one in read.notes) == any(words in one for one in notes)
+
+
+def test_a_gguf_in_several_files_is_read_from_the_first_one(tmp_path):
+    """The others stand beside it; each of them by itself is refused with what to do."""
+    for number in range(len(ROWS)):
+        rows = [layer if i == number else {} for i, layer in enumerate(ROWS)]
+        (data,) = gguf_file(FOUR, rows, {"split.count": len(ROWS)}).values()
+        path = tmp_path / f"model-{number + 1:05}-of-{len(ROWS):05}.gguf"
+        path.write_bytes(data)
+    with pytest.raises(Unreadable, match="name the first one"):
+        gguf_model(path)
+    whole = gguf_model(write(tmp_path, gguf_file(FOUR, ROWS)))
+    first = gguf_model(tmp_path / f"model-00001-of-{len(ROWS):05}.gguf")
+    assert_same_layers(first.layers, whole.layers)
+
+
+@pytest.mark.parametrize("number_type", [0x4101, 0x4102, 0x10001, 0x10002])
+def test_rounded_weights_of_marian_are_near_those_that_were_trained(tmp_path, number_type):
+    """At most half a step is lost with the number types of both of its writers; a note tells it."""
+    (data,) = marian_file(d_model=48, rounded=number_type).values()
+    (tmp_path / "model.bin").write_bytes(data)
+    model, weight = marian_model(tmp_path / "model.bin"), translator(48)[MARIAN_Q]
+    read = model.layers[0].read().W_Q.swapaxes(0, 1).reshape(weight.shape)
+    assert 0 < np.abs(read - weight).max() <= 0.51 * rounded_step(weight, number_type)
+    assert any(f"intgemm{8 * (number_type % 256)}" in note for note in model.notes)
 
 
 @pytest.mark.parametrize(("quantization", "parts"), [("int8", 127), ("int16", None)])
