@@ -21,7 +21,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.server import server_settings
 from attnkit.tasks import OWN_TASKS, OwnData, Table
 from attnkit.tasks.language import FEWEST_CHARACTERS, Text
-from attnkit.tasks.own_data import FEWEST_ROWS, own_notes, wrong_data
+from attnkit.tasks.own_data import own_notes, wrong_data
 from attnkit.tasks.own_files import (
     DECODED,
     ENCODINGS,
@@ -78,6 +78,13 @@ KINDS = {
     "text": mark("A text"),
 }
 """What data can be, with labels: the names of the tasks on them."""
+
+
+EMPTY_ROWS = 24
+"""Empty rows below those with which a table to type into begins.
+
+In a row that a table does not have yet, the browser loses the letters that are typed first.
+"""
 
 
 @dataclass
@@ -167,7 +174,7 @@ def table_of(draft: Draft) -> pd.DataFrame:
     rows = cells.to_numpy().tolist()
     n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
     heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
-    filled = [[*row, *[""] * (n - len(row))] for row in rows or [[]] * FEWEST_ROWS]
+    filled = [[*row, *[""] * (n - len(row))] for row in [*rows, *[[]] * EMPTY_ROWS]]
     return pd.DataFrame(filled, columns=list(heading), dtype="string")
 
 
