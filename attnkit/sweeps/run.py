@@ -185,7 +185,7 @@ class Progress:
 
 
 class Outlook(NamedTuple):
-    """What a sweep needs.
+    """Runs, time and memory that a sweep still needs before it begins.
 
     Attributes:
         n_missing: Runs that are still to be trained.
