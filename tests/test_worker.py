@@ -40,7 +40,7 @@ class TimedWorker(MemoryWorker):
 
     def build(self, start, engine):
         """Let the time of a building pass, piece by piece, and later that of each step."""
-        self._pass(6)
+        self._pass(1, 6)
         self.n_built += 1
         per_step = self._draw.uniform(0.01, LONGEST)
         training = SimpleNamespace(
@@ -56,13 +56,13 @@ class TimedWorker(MemoryWorker):
         return training, SimpleNamespace(n_steps_left=0, record_frame=lambda: None)
 
     def answer(self, request):
-        """Let the time of an inspection pass, piece by piece."""
+        """Let the time of an inspection pass: always more than a withdrawal in its middle needs."""
         self.n_answered += 1
-        self._pass(40)
+        self._pass(10, 40)
         return b""
 
-    def _pass(self, most):
-        for _ in range(self._draw.randint(1, most)):
+    def _pass(self, least, most):
+        for _ in range(self._draw.randint(least, most)):
             self.clock.now += self._draw.uniform(0.0, LONGEST)
             pause()
 
@@ -111,13 +111,13 @@ def flood(draw, address):
 
 
 def test_an_address_that_floods_leaves_others_their_share(monkeypatch, seed):
-    """Beside two scripts, a training has at least half of its fair share of any five seconds."""
+    """Beside two scripts, a training has at least half of its fair share of any ten seconds."""
     draw = random.Random(seed)
     plan = [(0.0, start("home", "home")), *flood(draw, "script"), *flood(draw, "robot")]
     worked = TimedWorker(monkeypatch, seed, plan)
     first = next(at for at, name in reversed(worked.turns) if name == "home" and at < 10.0)
-    starts = [at for at, _ in worked.turns if first <= at <= worked.clock.now - 5.0]
-    shares = [worked.share("home", at, at + 5.0) for at in starts]
+    starts = [at for at, _ in worked.turns if first <= at <= worked.clock.now - 10.0]
+    shares = [worked.share("home", at, at + 10.0) for at in starts]
     assert min(shares) >= 0.5 / 3 - 0.05  # turns may end later
 
 
