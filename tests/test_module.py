@@ -111,6 +111,12 @@ def test_one_changed_line_brings_maps_and_asymmetry(tmp_path):
     mixed = ModuleFacts("Mixed", "", returned=[(True, True), (False, True)], masked=True)
     assert "does not return" not in mixed.missing
     assert lacks.removesuffix(".") in json.dumps(result._repr_html_())
+    line = MAPS.replace("masked", "scores")
+    unmasked = exported(tmp_path, line=line, name="unmasked.py", self_mask=False)
+    own += [ak.variant(Plain), ak.variant(OfItsLength), ak.variant(f"{unmasked}:Layer")]
+    apart = ak.Experiment(sharing=own, **SMALL)
+    told = ["may attend to themselves" in apart.wiring(one).module.missing for one in own]
+    assert (apart.size.self_mask, told) == (True, [False] * 4 + [True] * 3)
 
 
 def test_modules_train_beside_ours_in_batches_and_one_by_one():

@@ -114,7 +114,19 @@ def solved_in_words(task: Task) -> str:
     """Return what it means to solve a task; an empty text where the loss counts."""
     if task.loss_to_beat is not None:
         return ""
-    return f"Solved: at least {percent(THRESHOLD)} right at {CONSECUTIVE} evaluations in a row."
+    meaning = f"Solved: at least {percent(THRESHOLD)} right at {CONSECUTIVE} evaluations in a row."
+    return f"{meaning} {never_solved(task)}".rstrip()
+
+
+def never_solved(task: Task) -> str:
+    """Return why no variant can solve a task; an empty text if one may be able to."""
+    if task.most_right >= THRESHOLD:
+        return ""
+    return tr(
+        "No variant can solve this task: some questions have several answers, so that no more "
+        "than about {most} can be right.",
+        most=percent(task.most_right),
+    )
 
 
 def solved_variants(snapshot: Snapshot) -> list[Variant]:

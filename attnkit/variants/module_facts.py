@@ -29,6 +29,7 @@ class ModuleFacts:
         unused: Names of the parameters for which what it returns has no gradient in any layer.
         returned: For every layer, whether it returns scores, and whether it returns a pattern.
         masked: Whether the scores that it returns have a mask in them, so that they are not used.
+        attends_to_itself: Whether a token of it may attend to itself although the self-mask is on.
         is_other_in_training: Whether it computes other numbers in training than in evaluation.
         batched: Whether all seeds are computed as one batch; otherwise one after the other.
         multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
@@ -43,6 +44,7 @@ class ModuleFacts:
     unused: list[str] = field(default_factory=list)
     returned: list[tuple[bool, bool]] = field(default_factory=list)
     masked: bool = False
+    attends_to_itself: bool = False
     is_other_in_training: bool = False
     batched: bool = True
     multiply_adds: int = 0
@@ -80,6 +82,7 @@ class ModuleFacts:
             parameters=listed(self.unused),
             evaluates=self.is_other_in_training,
             masked=self.masked,
+            attends_to_itself=self.attends_to_itself,
             scores=self.masked or all(scores for scores, _ in self.returned),
             pattern=all(pattern for _, pattern in self.returned),
         )
@@ -96,6 +99,11 @@ _MISSING = (
         "{name} always computes as in evaluation: dropout does nothing, and running statistics do "
         "not change.",
         lambda n: n.evaluates,
+    ),
+    Sentence(
+        "The setting “self-mask” is on, but tokens of {name} may attend to themselves: let its "
+        "constructor ask for self_mask, and add -1e4 to the diagonal of its scores.",
+        lambda n: n.attends_to_itself,
     ),
     Sentence(
         "{name} returns scores with a mask in them, so that the asymmetry is empty: let forward "

@@ -431,11 +431,13 @@ def _try(layers: ModuleLayers, layer: int) -> None:
     if any(p.requires_grad for p in module.parameters()):
         _check_gradients(layers, layer, parts[0])
     _check_seeds(layers, layer, parts[0])
-    has_scores, has_pattern = parts[1] is not None, parts[2] is not None
-    if has_scores and not has_pattern and _is_pattern(parts[1]):  # others return (x, pattern)
-        has_scores, has_pattern = False, True
-    layers.returned.append((has_scores, has_pattern))
-    layers.masked |= parts[1] is not None and bool((parts[1].abs() >= _MASK).any())
+    scores, pattern = parts[1:]
+    if scores is not None and pattern is None and _is_pattern(scores):  # others return (x, pattern)
+        scores, pattern = None, scores
+    layers.returned.append((scores is not None, pattern is not None))
+    layers.masked |= scores is not None and bool((scores.abs() >= _MASK).any())
+    if layers.sizes.self_mask and not layers.sizes.two_sided:  # whose forward is given the mask
+        layers.attends_to_itself |= _attends_to_itself(layers, layer, pattern)
     with suppress(*RAISED), drawing(), torch.no_grad():  # how it trains elsewhere is its own matter
         in_training = parts_of(copy.deepcopy(module).train()(*arguments))[0]
         layers.is_other_in_training |= not in_training.equal(parts[0])
@@ -445,6 +447,23 @@ def _try(layers: ModuleLayers, layer: int) -> None:
 def _is_pattern(scores: Tensor) -> bool:
     sums_to_one = ((scores.sum(-1) - 1).abs() < _ROUNDING).all()
     return scores.shape[-1] > 1 and bool((scores >= 0).all() and sums_to_one)
+
+
+def _attends_to_itself(layers: ModuleLayers, layer: int, pattern: Tensor | None) -> bool:
+    """Return whether a token may attend to itself although it sees others.
+
+    Where no pattern is returned, all others are equal. If a token attends to them only, their
+    number makes no difference to it.
+    """
+    if pattern is not None:
+        return bool((pattern.diagonal(dim1=-2, dim2=-1)[..., 1:] > _ROUNDING).any())
+    x = layers.arguments(layer)[0].clone()
+    x[:, :-1] = x[:, :1]
+    try:
+        of_many, of_two = (_again(layers, layer, [one])[:, -1] for one in (x, x[:, -2:]))
+    except RAISED:  # it computes sequences of one length only
+        return True
+    return bool(_apart(of_many, of_two).max() > _ROUNDING)
 
 
 def _check_gradients(layers: ModuleLayers, layer: int, output: Tensor) -> None:

@@ -13,6 +13,7 @@ from attnkit.figures.board import asymmetry_over_steps
 from attnkit.figures.panels import Figure
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import never_solved
 from attnkit.ui import components, words
 from attnkit.ui.lab.lab import Lab
 from attnkit.ui.language import page_link
@@ -99,8 +100,9 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
         snapshot: Snapshot on screen.
         seed: Seed for which the reason is given.
     """
-    on_accuracy = snapshot.experiment.task.loss_to_beat is None
-    rule = tr(words.WORDS["solved"].meaning) if snapshot.step and on_accuracy else None
+    task, rule = snapshot.experiment.task, None
+    if snapshot.step and task.loss_to_beat is None:
+        rule = f"{tr(words.WORDS['solved'].meaning)} {never_solved(task)}"
     reason = headline(snapshot, seed) if snapshot.step else None
     if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):

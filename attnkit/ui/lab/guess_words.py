@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.words import listed
+from attnkit.training.summary import never_solved
 from attnkit.variants.catalogue import title_of
 
 NONE = mark("none of them")
@@ -61,8 +62,8 @@ def meaning_of_question(experiment: Experiment) -> str:
             "Solved means at least 99% right with each of {n} random starts (seeds).",
             experiment.n_seeds,
         )
-        sentences.append(solved)
-    return " ".join(sentences)
+        sentences += [solved, never_solved(experiment.task)]
+    return " ".join(filter(None, sentences))
 
 
 def guess_in_words(guess: Sequence[str], experiment: Experiment) -> str:
