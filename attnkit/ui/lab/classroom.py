@@ -9,6 +9,7 @@ shows the guesses.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
@@ -38,9 +39,13 @@ _JOINED = "joined_class"
 """Key in the session's state of the class that was found."""
 
 
+_making = threading.Lock()
+
+
 def classes() -> Classes:
     """Return the classes of this server."""
-    return _classes_in(result_store())
+    with _making:  # two sessions that come at once must not make one each
+        return _classes_in(result_store())
 
 
 @lru_cache(1)
