@@ -416,7 +416,13 @@ def test_sides_share_no_content_and_are_alike(cls, seed):
     content = CONTENT.get(cls.name, in_row)
     for task, n in ((smallest_task(cls), 200), (cls(), 600)):
         sides = [task.draw(n, seeded(seed + i), held_out=bool(i)) for i in (0, 1)]
-        trained, held_out = ({content(task, row) for row in s.tokens.tolist()} for s in sides)
+        trained, held_out = (
+            {
+                (content(task, row), next_one if cls.name == "language" else 0)
+                for row, next_one in zip(s.tokens.tolist(), s.labels[:, -1].tolist(), strict=True)
+            }
+            for s in sides
+        )
         assert trained
         assert held_out
         assert not trained & held_out
