@@ -23,7 +23,7 @@ from attnkit.command.arguments import (
     say,
 )
 from attnkit.command.process import INTERRUPTED, interrupts
-from attnkit.experiment.experiment import Experiment, from_params
+from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, from_params
 from attnkit.foundation.documents import BadDocument
 from attnkit.foundation.settings import shown
 from attnkit.foundation.words import listed
@@ -50,8 +50,13 @@ _READ_BY = ("columns", "heading", "leave_out_empty", "separator", "encoding")
 def add_to(commands: Commands) -> None:
     """Add the command to the command line."""
     parser = add_command(commands, "train", "train variants side by side on a task", _run)
-    parser.epilog = "Settings that are not given are those of the task; `tasks NAME` lists them."
-    parser.add_argument("--task", help="one of " + ", ".join(TASKS))
+    parser.epilog = (
+        "Settings that are not given are those of the task; `tasks NAME` lists them. `--set "
+        "equal=parameters` makes heads wider where variants share, so that all have as many "
+        "parameters."
+    )
+    names = ", ".join(TASKS)
+    parser.add_argument("--task", help=f"one of {names}; without it {DEFAULT_TASK}, or your data")
     parser.add_argument(
         "--data",
         metavar="FILE",
@@ -323,6 +328,7 @@ def _own_data(arguments: argparse.Namespace, params: dict[str, Any]) -> dict[str
 
 def _print_report(result: Result) -> None:
     from attnkit.analysis.direction import outcome
+    from attnkit.figures.board import adjustment
     from attnkit.training.summary import sharing_table, slice_table, solved_in_words
 
     snapshot, experiment = result.snapshot, result.experiment
@@ -334,6 +340,8 @@ def _print_report(result: Result) -> None:
         slices = slice_table(snapshot).to_string(index=False, float_format="%.3f", na_rep="–")
         print(f"Accuracy by {experiment.task.slice_title}:\n{slices}")
     for variant in experiment.sharing:
+        if changes := adjustment(experiment, variant):
+            print(f"{variant.value}: {changes}")
         module = experiment.wiring(variant).module
         if module is not None and module.missing:
             print(module.missing)
