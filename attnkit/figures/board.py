@@ -220,7 +220,7 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
     adjusted = experiment.adjusted(variant)
     parts = [tr(adjusted.changes)] if adjusted.changes else []
     if abs(adjusted.difference) >= _VISIBLE:
-        share = in_percent(f"{adjusted.difference:+.1%}".removesuffix("%"))
+        share = in_percent(f"{adjusted.difference:+.1%}".replace("-", "−").removesuffix("%"))
         is_equal = abs(adjusted.difference) <= TOLERANCE
         parts.append(tr(_DIFFERENCES[experiment.equal, is_equal], share=share))
     return ", ".join(parts) or tr("nothing changed")
