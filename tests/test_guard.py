@@ -152,6 +152,7 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
             """Make this object the one that the guard finds."""
 
     socket = Socket()
+    socket.frames = []
     address = Address(VISITOR, Meter(lambda: now[0], lambda: 0.1 * len(got)))
     read_little_at_once(socket.receive, address)
     assert socket.conn.max_message_size == guard.MOST_BYTES
@@ -177,6 +178,11 @@ def test_frames_are_charged_before_any_message_is_whole(monkeypatch):
     unread[0] = 0
     later.pop()[1]()
     assert (got, is_reading()) == ([0, 1, 2, 3], True)
+    assert not socket.transport.abort.called
+    socket.frames += [b""] * (guard.MOST_FRAMES + 1)
+    now[0] += 10.0
+    socket.data_received(4)
+    assert socket.transport.abort.called
 
 
 def test_what_comes_meanwhile_is_read_and_a_fragment_that_redraws_itself_waits_once(monkeypatch):

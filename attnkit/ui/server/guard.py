@@ -86,6 +86,9 @@ _FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one
 MOST_BYTES = 2**18
 """Size of one message in bytes, at most; those of our pages have some kilobytes."""
 
+MOST_FRAMES = 1000
+"""Frames of one message, at most; uvicorn keeps them all, also empty ones. Browsers send one."""
+
 REST = 2.0
 """Seconds for which an address rests, for each second that its frames and messages have cost."""
 
@@ -281,7 +284,7 @@ class Connection:
         self._written.clear()
         try:
             await self._send(message)
-        except OSError:  # the visitor is gone; Streamlit would log a traceback
+        except (OSError, RuntimeError):  # the visitor is gone, or uvicorn has closed the connection
             self._closed = True
         finally:
             self._written.set()
@@ -446,6 +449,8 @@ def read_little_at_once(receive: Receive, address: Address) -> None:
                 asyncio.get_running_loop().call_later(wait, handle_pieces)
                 return
             handle(pieces[0])
+            if len(protocol.frames) > MOST_FRAMES:
+                transport.abort()
             pieces.popleft()
             address.charge()
         pieces.clear()
