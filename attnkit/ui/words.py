@@ -156,8 +156,9 @@ WORDS = {
         mark(
             "a = (1 − s)/2, with s = (‖S_s‖² − ‖S_a‖²)/‖S‖² of the scores S before mask and "
             "softmax: 0 if all pairs have the same score in both directions, about ½ if the two "
-            "scores of a pair are unrelated, 1 if they are opposite. Untrained models with "
-            "separate Q and K have 0.4 to 0.5 already, so judge direction by the attention."
+            "scores of a pair are unrelated and zero on average, 1 if they are opposite. Untrained "
+            "models with separate Q and K have 0.4 to 0.5 already, so judge direction by the "
+            "attention."
         ),
         mark("asymmetry; asymmetric"),
     ),
