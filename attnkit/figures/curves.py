@@ -32,7 +32,7 @@ from attnkit.variants.palette import REFERENCE, colors_of, translucent
 _MEASURES = {
     "asymmetry": (mark("asymmetry"), "solid",
     mark("asymmetry of the scores: 0 if a pair scores alike both ways, about ½ if its two scores "
-    "are unrelated (mean over heads and layers)")),
+    "are unrelated and zero on average (mean over heads and layers)")),
     "mass_on_target": (mark("right token"), "dash",
     mark("attention on the token that holds the answer")),
     "mass_on_reverse": (mark("mirrored entry"), "dot",
