@@ -78,9 +78,7 @@ class ChildProcess:
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Ctrl-C reaches the server only. A new session would do that, too, but Linux may share
-            # processors out by session, and the niceness would then be without effect.
-            process_group=0,
+            start_new_session=True,  # so that Ctrl-C reaches the server only
             # numpy's threads would compete with those of torch
             env={"OPENBLAS_NUM_THREADS": "1", **environment_with_package()},
         )

@@ -73,7 +73,7 @@ class ModelProcess:
                 stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
-                process_group=0,  # Ctrl-C reaches the server only
+                start_new_session=True,
                 # Several threads per product of small matrices are slow beside a training.
                 env={"OPENBLAS_NUM_THREADS": "1", **environment_with_package()},
             )
