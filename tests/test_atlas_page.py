@@ -1,6 +1,7 @@
 """The Atlas page without a browser: its flow, its link, and measuring a model."""
 
 import re
+import shutil
 import subprocess
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -209,6 +210,16 @@ def test_a_folder_is_measured_and_joins_the_figures_until_the_server_forgets_it(
     tab = open_page("atlas", **sent)
     assert f"head='{sent['head']}'" in text_with(tab, "no longer has")
     assert "mine" not in link_of(tab)
+
+
+def test_checkpoints_are_shown_over_training(local_copy, tiny_model):
+    """A sentence names the first revision and the last, however the folders are sorted."""
+    for step in (20, 3):
+        shutil.copytree(tiny_model, tiny_model.parent / f"run/checkpoint-{step}")
+    tab = measured(open_page("atlas", show="own"), tiny_model.parent / "run")
+    choose(tab, section="training")
+    finding = text_with(tab, "run, encoder, from checkpoint-3 to checkpoint-20")
+    assert drawn(tab, "atlas_training")["alt"] in finding
 
 
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
