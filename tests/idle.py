@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from attnkit.experiment import from_text
 from attnkit.service.protocol import Answer, Request, Start, Steer
 from attnkit.service.server import server_settings
-from attnkit.ui.server.service import result_store, training_service
+from attnkit.ui.server.service import classes, result_store, training_service
 
 DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
 
@@ -82,6 +82,7 @@ def idle_service(folder, **environment):
 
     def clear():
         training_service.clear()
+        classes.clear()
         result_store.clear()
         server_settings.cache_clear()
 

@@ -62,6 +62,7 @@ def test_each_visitor_counts_once_and_no_address_fills_the_class(steps):
     assert classes.standing(other.code, "p", "0", "A") == Standing()
     assert classes.standing("1nobod", "p", "0", "A") is None
     assert classes.guess("1nobod", "p", "0", "A", ["QKV"]) is None
+    classes.dispose()  # of many examples, each would leave a connection
 
 
 def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where, monkeypatch):
@@ -103,6 +104,7 @@ def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where,
     assert classes.guess(room.code, "p", "0", "A", ["QKV"]).guess == {"QKV"}
     with pytest.raises(Unavailable, match="away"):
         classes.find(last.code)
+    classes.dispose()
 
 
 @pytest.mark.server

@@ -276,7 +276,7 @@ def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
         (job("running"), "about 45 s left: 32 experiments take turns", moving),
         (job("stopped", error=unwatched), f"Stopped {unwatched}: Step 600", over),
         (job("finished", unstored="full", tried_again=True), "Not stored yet: full.", over),
-        (job("paused", restarts=1), "died and began anew.", {"pause"}),
+        (job("paused", restarts=1), "began anew.", {"pause"}),
     ]:
         lab = Lab(Experiment())
         assert words in status_line(lab, one, one.snapshot, is_valid=True)

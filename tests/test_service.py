@@ -296,6 +296,32 @@ def test_what_a_closed_tab_trains_goes_on_and_who_comes_back_joins_it(serve, ope
         assert wait_until(service, job_id, lambda job: job.stored).state == "finished"
 
 
+def test_what_its_server_has_not_survived_begins_anew_for_who_began_it(
+    serve, open_store, tmp_path, monkeypatch
+):
+    """Nothing else does, and what no server survives fails and says so."""
+    monkeypatch.setattr("attnkit.service.service.MAX_RESTARTS", 1)
+    hers = [small(5), unending(1), unending(2), unending(3)]
+    service = serve(open_store(tmp_path))
+    finished, stopped, *_ = ids = [
+        service.submit(one, watcher=ANNA, paused=one == hers[2]) for one in hers
+    ]
+    service.stop(stopped)
+    wait_until(service, finished, lambda job: job.stored)
+    assert service.submit(hers[3], watcher=BERT) == ids[3]
+    assert [service.restore(one, ANNA) for one in hers] == [None] * 4  # this server has not died
+    for deaths in (1, 2):
+        service.close()
+        service = serve(open_store(tmp_path))
+        began = [service.restore(one, ANNA) for one in hers]
+        assert began[:3] == [None] * 3
+        assert (began[3].experiment, began[3].state) == (
+            hers[3],
+            "waiting" if deaths == 1 else "failed",
+        )
+    assert service.restore(hers[3], BERT).restarts == 1  # whose own training has died once only
+
+
 def test_what_is_paused_makes_room_for_others(serve, monkeypatch):
     """Not before somebody waits for its memory."""
     monkeypatch.setattr("attnkit.service.jobs.PAUSED_SECONDS", 0.0)

@@ -157,6 +157,10 @@ class Classes:
         self._database, self._has_tables = database, False
         self._away_until, self._away = 0.0, ""  # until when it is not asked again, and why
 
+    def dispose(self) -> None:
+        """Forget the classes that are in memory only, and close their connection."""
+        self._memory.close()
+
     def begin(
         self,
         lesson: str,

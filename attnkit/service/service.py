@@ -156,6 +156,7 @@ class TrainingService:
                 for job in self._newest_first(watcher):
                     if job.experiment == experiment and job.active and job.kept >= kept:
                         self._queue.watch(job.id, watcher)
+                        self._note_begin(job, watcher.visitor)
                         return job.id
             now = time.monotonic()
             if resumes is not None:
@@ -185,6 +186,8 @@ class TrainingService:
             self._queue.add(job)
             self._queue.watch(job.id, watcher)
             log("experiment submitted", **job.public_hash, runs=experiment.n_runs)
+            if not paused:
+                self._note_begin(job, watcher.visitor)
             self._keep_order()
         return job.id
 
@@ -231,6 +234,27 @@ class TrainingService:
             return None
         owner = self.settings.owner_of(experiment, watcher.visitor)
         return self._remember(composed_job(reused, owner))
+
+    def restore(self, experiment: Experiment, watcher: Watcher) -> Job | None:
+        """Begin anew what a visitor trained when the server died; None if there is nothing.
+
+        A training that has outlived too many servers fails.
+        """
+        deaths = self._writer.n_interrupted(experiment, watcher.visitor)
+        if not deaths:
+            return None
+        if deaths > MAX_RESTARTS:
+            died = mark("the server died each time that it trained")
+            return self._remember(
+                Job(uuid.uuid4().hex[:12], experiment, state="failed", error=died)
+            )
+        try:
+            with self._changed:
+                job_id = self.submit(experiment, watcher=watcher, reuse=True)
+                self._queue.update(job_id, restarts=deaths)
+                return self._queue.jobs[job_id]
+        except Refused:
+            return None
 
     def estimate(
         self, experiment: Experiment, watcher: Watcher = NOBODY, *, reuse: bool = True
@@ -513,7 +537,10 @@ class TrainingService:
             elif changes["state"] == "running":
                 changes["state"] = "waiting"
             self._queue.update(job_id, **changes)
+            if verb == "resume":
+                self._note_begin(job, job.visitor)
             if verb == "stop":
+                self._writer.note_end(job.experiment)
                 log("experiment stopped", **job.public_hash, step=job.step)
                 self._admit()
 
@@ -586,7 +613,7 @@ class TrainingService:
             changes["snapshot"] = replace(job.snapshot, status=state)
         if result is not None:
             changes["parameters"] = lent(result)
-        is_own = any("module" in variant.given for variant in job.experiment.sharing)
+        is_own = _has_own_code(job.experiment)
         keeps = job.kept and not job.owner and not is_own
         stores = result is not None and self._writer.has_store and keeps
         if result is not None and is_own:
@@ -608,8 +635,15 @@ class TrainingService:
         now = self._queue.jobs[job.id]
         if state != job.state:
             log(f"experiment {state}", **job.public_hash, step=now.step, seconds=now.seconds)
+        if not now.storing:
+            self._writer.note_end(job.experiment)
         self._queue.forget_old()
         self._admit()
+
+    def _note_begin(self, job: Job, visitor: str) -> None:
+        """Note that a visitor's training is under way, so that `restore` can begin it anew."""
+        if visitor and job.kept and not job.owner and not _has_own_code(job.experiment):
+            self._writer.note_begin(job.experiment, visitor)
 
     def _note_stored(self, job_id: str, reason: str, again: bool) -> None:
         """Finish a job whose result the store has taken or, with a reason, has refused."""
@@ -618,6 +652,8 @@ class TrainingService:
                 log("result not stored", reason=reason.partition(":")[0], again=again)
             outcome = {"stored": not reason, "unstored": reason, "tried_again": again}
             self._queue.update(job_id, state="finished", storing=False, **outcome)
+            if not again and job_id in self._queue.jobs:
+                self._writer.note_end(self._queue.jobs[job_id].experiment)
 
     def _recover(self, turn: tuple[str, ...], n_silent_deaths: int) -> None:
         """Begin all unfinished jobs anew after the training process died.
@@ -654,3 +690,8 @@ class TrainingService:
             obeyed=-1,  # its snapshot is of the dead process until the new one sends its own
         )
         self._start(self._queue.jobs[job.id])
+
+
+def _has_own_code(experiment: Experiment) -> bool:
+    """Return whether a PyTorch module of the visitor's own computes a variant."""
+    return any("module" in variant.given for variant in experiment.sharing)

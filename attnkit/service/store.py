@@ -17,6 +17,7 @@ import math
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -79,6 +80,20 @@ _VERSIONS = sa.Table(
 )
 """Table with a single row, the version of the table `results`."""
 
+BEGUN = sa.Table(
+    "begun",
+    sa.MetaData(),
+    sa.Column("hash", sa.String(16), primary_key=True),
+    sa.Column("visitor", sa.String(32), primary_key=True),
+    sa.Column("server", sa.String(32), nullable=False),
+    sa.Column("times", sa.Integer, nullable=False),
+    sa.Column("begun_at", sa.BigInteger, nullable=False),
+)
+"""One row per training under way and visitor who began it, so that it survives its server."""
+
+BEGUN_DAYS = 2
+"""Days after which a training whose server has died is no longer begun anew."""
+
 LONGEST_NAME = 80
 """Largest number of characters in the name of a result."""
 
@@ -137,6 +152,7 @@ class ResultStore:
         self.notes = self.database.notes
         self._max_bytes = megabytes * 2**20
         self._result_megabytes = result_megabytes
+        self._server = uuid.uuid4().hex
         self._used_at: dict[str, float] = {}  # last noted use by hash, on the monotonic clock
 
     def put(self, snapshot: bytes, parameters: bytes) -> bool:
@@ -282,6 +298,38 @@ class ResultStore:
         """Delete a result; False if it was not stored."""
         return self._change(hash, sa.delete(RESULTS))
 
+    def note_begin(self, hash: str, visitor: str) -> None:
+        """Note that a visitor's training is under way, in case this server dies before its end."""
+        now = _microseconds()
+        old = BEGUN.c.begun_at < now - BEGUN_DAYS * 86_400 * 10**6
+
+        def write(connection: sa.Connection) -> None:
+            BEGUN.create(connection, checkfirst=True)
+            row = connection.execute(sa.select(BEGUN).where(_is_begun(hash, visitor))).one_or_none()
+            is_again = row is not None and row.server != self._server
+            times = 1 if row is None else row.times + is_again
+            connection.execute(sa.delete(BEGUN).where(_is_begun(hash, visitor) | old))
+            values = {"hash": hash, "visitor": visitor, "times": times, "begun_at": now}
+            connection.execute(sa.insert(BEGUN).values(**values, server=self._server))
+
+        self.database.do(write)
+
+    def note_end(self, hash: str) -> None:
+        """Note that a training on this server has ended, however it has ended."""
+        this = (BEGUN.c.hash == hash) & (BEGUN.c.server == self._server)
+        self.database.do(lambda connection: connection.execute(sa.delete(BEGUN).where(this)))
+
+    def n_interrupted(self, hash: str, visitor: str) -> int:
+        """Return how many servers have died during a visitor's training, without its end."""
+
+        def read(connection: sa.Connection) -> int:
+            if not sa.inspect(connection).has_table(BEGUN.name):
+                return 0
+            times = sa.select(BEGUN.c.times).where(_is_begun(hash, visitor))
+            return connection.scalar(times.where(BEGUN.c.server != self._server)) or 0
+
+        return self.database.do(read, changes=False)
+
     def n_bytes(self) -> int:
         """Return the size of all stored snapshots and parameters in bytes."""
         return self.database.do(_n_bytes, changes=False)
@@ -331,10 +379,13 @@ class ResultWriter:
     def __init__(self, store: ResultStore | None, report: Callable[[str, str, bool], None]) -> None:
         self._store, self._report = store, report
         self._waiting: dict[str, tuple[bytes, bytes]] = {}  # snapshot and parameters by job
+        self._notes: list[Callable[[ResultStore], None]] = []
         self._changed = threading.Condition()
         self._closing = self._has_news = False
         self._read_again_at = 0.0
-        self._thread = threading.Thread(target=self._run, name="attnkit-store", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(store,), name="attnkit-store", daemon=True
+        )
         if store is not None:
             self._thread.start()
 
@@ -355,6 +406,24 @@ class ResultWriter:
             self._changed.notify_all()
         for oldest in given_up:
             self._report(oldest, mark("too many results wait for the store"), False)
+
+    def note_begin(self, experiment: Experiment, visitor: str) -> None:
+        """Note soon, if the store can, that a visitor's training is under way."""
+        self._note(lambda store: store.note_begin(experiment.hash, visitor))
+
+    def note_end(self, experiment: Experiment) -> None:
+        """Note soon, if the store can, that a training has ended, however it has ended."""
+        self._note(lambda store: store.note_end(experiment.hash))
+
+    def _note(self, note: Callable[[ResultStore], None]) -> None:
+        if self._store is not None:
+            with self._changed:
+                self._notes.append(note)
+                self._changed.notify_all()
+
+    def n_interrupted(self, experiment: Experiment, visitor: str) -> int:
+        """Return how many servers have died during a visitor's training; 0 without a store."""
+        return self._read(lambda store: store.n_interrupted(experiment.hash, visitor)) or 0
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
         """Return the last snapshot of a stored experiment; None if there is none, or no store."""
@@ -381,16 +450,23 @@ class ResultWriter:
             self._read_again_at = time.monotonic() + UNREAD_SECONDS
             return None
 
-    def _run(self) -> None:
+    def _run(self, store: ResultStore) -> None:
         reported: dict[str, str] = {}  # reason why a result still waits, by job
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
+                self._changed.wait_for(lambda: self._waiting or self._notes or self._closing)
+                notes, self._notes = self._notes, []
+            with contextlib.suppress(Unavailable):  # the others would wait as long in vain
+                for note in notes:
+                    note(store)
+            with self._changed:
                 if not self._waiting:
-                    return
+                    if self._closing and not self._notes:
+                        return
+                    continue
                 (job, blobs), is_last = next(iter(self._waiting.items())), self._closing
                 self._has_news = False
-            reason, again = self._put(*blobs)
+            reason, again = self._put(store, *blobs)
             with self._changed:
                 if self._waiting.pop(job, None) and again:  # unless it was given up meanwhile
                     self._waiting[job] = blobs  # behind the others, which may be smaller
@@ -406,11 +482,10 @@ class ResultWriter:
                 with self._changed:  # a new result is tried at once, to report why it waits
                     self._changed.wait_for(lambda: self._has_news, RETRY_SECONDS)
 
-    def _put(self, snapshot: bytes, parameters: bytes) -> tuple[str, bool]:
+    def _put(self, store: ResultStore, snapshot: bytes, parameters: bytes) -> tuple[str, bool]:
         """Return why the store did not take a result, and whether another try may help."""
-        assert self._store is not None
         try:
-            self._store.put(snapshot, parameters)
+            store.put(snapshot, parameters)
         except (Unavailable, TooLarge) as error:
             return message_of(error), isinstance(error, Unavailable)
         except Exception as error:  # no error of one result may stop those behind it
@@ -423,6 +498,10 @@ def checksum(hash: str, snapshot: bytes, parameters: bytes = b"") -> str:
     """Return the checksum of a row's content, 32 hexadecimal digits, which reveals a torn row."""
     content = f"{hash} {len(snapshot)} ".encode() + snapshot + parameters
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _is_begun(hash: str, visitor: str) -> sa.ColumnElement[bool]:
+    return (BEGUN.c.hash == hash) & (BEGUN.c.visitor == visitor)
 
 
 def _prepare_tables(connection: sa.Connection) -> None:

@@ -9,10 +9,8 @@ shows the guesses.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable
-from functools import lru_cache
 from urllib.parse import parse_qsl
 
 import streamlit as st
@@ -21,15 +19,15 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.links import read_link
 from attnkit.foundation.language import language, tr
 from attnkit.foundation.settings import message_of
-from attnkit.service.classes import USUAL_PUPILS, Classes, Classroom, Guess, Standing
+from attnkit.service.classes import USUAL_PUPILS, Classroom, Guess, Standing
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.service.store import ResultStore, Unavailable
+from attnkit.service.store import Unavailable
 from attnkit.ui.address import CLASS, LANGUAGE, QUIET, shortened, without_kept
 from attnkit.ui.markdown import plain
 from attnkit.ui.page_tools import PROJECTOR
 from attnkit.ui.reference.lessons import Lesson, lessons
-from attnkit.ui.server.service import result_store, watcher
+from attnkit.ui.server.service import classes, watcher
 from attnkit.ui.server.visitor_address import session_address
 
 SIZE = "class_size"
@@ -37,20 +35,6 @@ SIZE = "class_size"
 
 _JOINED = "joined_class"
 """Key in the session's state of the class that was found."""
-
-
-_making = threading.Lock()
-
-
-def classes() -> Classes:
-    """Return the classes of this server."""
-    with _making:  # two sessions that come at once must not make one each
-        return _classes_in(result_store())
-
-
-@lru_cache(1)
-def _classes_in(store: ResultStore | Unavailable) -> Classes:
-    return Classes(store.database if isinstance(store, ResultStore) else None)
 
 
 def begin(lesson: str) -> None:

@@ -342,9 +342,10 @@ class Lab(WatchedJob, Linked):
         self.set(link.experiment)
         self.awaited = dict(link.awaited)
         names_run = "run" in params and not self.quiet
-        if self.opens_untrained and not names_run:
-            return
-        existing = training_service().find(link.experiment, self.watcher)
+        service, existing = training_service(), None
+        if names_run or not self.opens_untrained:
+            existing = service.find(link.experiment, self.watcher)
+        existing = existing or service.restore(link.experiment, self.watcher)
         if existing is not None and existing.id != self.job_id:
             self.show_found(existing)
 

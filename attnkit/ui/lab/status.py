@@ -31,7 +31,7 @@ def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_vali
         return " ".join(filter(None, [status, advice.get(job.state)]))
     if snapshot is None or job.snapshot is None:
         return status
-    notes = [tr("The training process died and began anew.")] if job.restarts else []
+    notes = [tr("The training was interrupted and began anew.")] if job.restarts else []
     notes += _untrained_note(lab, snapshot)
     if not is_valid:
         notes = [tr("These columns show the last training: your settings cannot be trained.")]

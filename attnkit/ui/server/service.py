@@ -19,6 +19,7 @@ from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.process import give_memory_back
+from attnkit.service.classes import Classes
 from attnkit.service.jobs import Watcher
 from attnkit.service.logs import log
 from attnkit.service.server import server_settings
@@ -95,6 +96,15 @@ result_store = Singleton(_open_store, release=_close_store)
 """Return the store, or the error that says why the settings describe none.
 
 A database that is away is noticed at its use only: every method may raise `Unavailable`."""
+
+
+def _open_classes() -> Classes:
+    store = result_store()
+    return Classes(store.database if isinstance(store, ResultStore) else None)
+
+
+classes = Singleton(_open_classes, release=Classes.dispose)
+"""Return the classes of this server."""
 
 
 def stored_experiment(hash: str) -> Experiment | str | None:

@@ -12,7 +12,7 @@ from attnkit.service.logs import log, log_foreign_errors, versions
 from attnkit.service.server import server_settings
 from attnkit.ui.server import guard
 from attnkit.ui.server.browser_messages import decide_what_browsers_keep
-from attnkit.ui.server.service import Singleton, result_store, sweep, training_service
+from attnkit.ui.server.service import Singleton, classes, result_store, sweep, training_service
 
 
 @Singleton
@@ -56,5 +56,6 @@ def start_and_freeze() -> None:
 def stop() -> None:
     """End the training process, store its finished results, and close the store."""
     training_service.clear()
+    classes.clear()
     result_store.clear()
     log("server stopped")
