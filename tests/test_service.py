@@ -297,12 +297,12 @@ def test_what_a_closed_tab_trains_goes_on_and_who_comes_back_joins_it(serve, ope
 
 
 def test_what_its_server_has_not_survived_begins_anew_for_who_began_it(
-    serve, open_store, tmp_path, monkeypatch
+    serve, open_store, where, monkeypatch
 ):
     """Nothing else does, and what no server survives fails and says so."""
     monkeypatch.setattr("attnkit.service.service.MAX_RESTARTS", 1)
     hers = [small(5), unending(1), unending(2), unending(3)]
-    service = serve(open_store(tmp_path))
+    service = serve(open_store(where))
     finished, stopped, *_ = ids = [
         service.submit(one, watcher=ANNA, paused=one == hers[2]) for one in hers
     ]
@@ -312,7 +312,7 @@ def test_what_its_server_has_not_survived_begins_anew_for_who_began_it(
     assert [service.restore(one, ANNA) for one in hers] == [None] * 4  # this server has not died
     for deaths in (1, 2):
         service.close()
-        service = serve(open_store(tmp_path))
+        service = serve(open_store(where))
         began = [service.restore(one, ANNA) for one in hers]
         assert began[:3] == [None] * 3
         assert (began[3].experiment, began[3].state) == (
