@@ -27,7 +27,7 @@ from attnkit.ui.reference.variant_table import (
 from attnkit.ui.render_cache import with_variants
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.names import find
+from attnkit.variants.text import find
 
 FIVE = [find(name) for name in ("QKV", "Q=K", "MQA", "K=V", "GQA")]
 

@@ -23,8 +23,8 @@ from attnkit.ui.lab.lab import Lab
 from attnkit.ui.lab.status import status_line
 from attnkit.ui.lab.task_examples import shipped_example
 from attnkit.ui.server.service import result_store
-from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
+from attnkit.variants.text import find
 
 pytestmark = pytest.mark.server
 

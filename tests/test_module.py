@@ -42,7 +42,7 @@ from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants import InvalidVariant
 from attnkit.variants.module import classes_in
-from attnkit.variants.module_facts import ModuleFacts
+from attnkit.variants.wiring import ModuleFacts
 
 SMALL = {"task": "directed", "n_seeds": 2, "steps": 20, "evaluate_every": 10, "n_eval": 64}
 LINE = "return x + self.W_O(z)"

@@ -14,7 +14,7 @@ from searching import briefly
 
 from attnkit.claims.measures import MEASURES
 from attnkit.experiment import Experiment
-from attnkit.experiment.longer_test import longer_experiment
+from attnkit.experiment.experiment import longer_experiment
 from attnkit.model.initial import generator_for
 from attnkit.model.model import SELF_MASK, Model
 from attnkit.model.reference import Layer

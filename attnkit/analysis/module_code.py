@@ -16,9 +16,8 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.language import ENGLISH, reading
 from attnkit.variants import Variant, Wiring
 from attnkit.variants.position_rules import POSITIONS
-from attnkit.variants.rules import HOOKS, Code, Rule
 from attnkit.variants.sharing import ROLES, Role
-from attnkit.variants.wiring import TOKEN, Weight
+from attnkit.variants.wiring import HOOKS, TOKEN, Code, Rule, Weight
 
 MOST_LINES = 59
 """Most lines of a file, if possible: a longer one is written more briefly."""

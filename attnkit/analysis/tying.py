@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.memory import MAX_EVALUATIONS
+from attnkit.experiment.experiment import MAX_EVALUATIONS
 from attnkit.foundation.tables import csv_table
 from attnkit.foundation.words import counted, listed
 from attnkit.training.snapshot import Snapshot

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from attnkit.experiment.costs import TOLERANCE, Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
-from attnkit.experiment.longer_test import check_longer_test
-from attnkit.experiment.memory import check_memory
-from attnkit.experiment.problems import problem_of, unknown
-from attnkit.experiment.training_settings import TrainingSettings
+from attnkit.experiment.training_settings import MEASURED_TOGETHER, TrainingSettings
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.documents import BadDocument, parse_json
 from attnkit.foundation.language import mark, tr
@@ -37,11 +35,13 @@ from attnkit.foundation.settings import (
     has_separator,
     setting_of,
 )
+from attnkit.foundation.spelling import nearest_name
 from attnkit.tasks import TASKS, Task, data_in_link, is_task, task_named
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.catalogue import title_of
+from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
-from attnkit.variants.size import Size
+from attnkit.variants.size import ALIGNED, Size
 from attnkit.variants.tying import tie_share
 
 SCHEMA = 1
@@ -424,3 +424,129 @@ def text_of(value: Any) -> str:
 
 _SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
 """Settings that can make a variant impossible."""
+
+
+_MOST_AT_ONCE = 2**30
+"""Largest number of intermediate values in one step of all runs.
+
+Cohorts take turns, so that these values never exist all at the same time.
+"""
+
+_MOST_PERMANENT = 2**29
+"""Largest number of values that all runs together keep during the whole training."""
+
+MAX_EVALUATIONS = 4000
+"""Largest number of evaluations; every snapshot carries all of them to the page."""
+
+_COSTLY = (
+    *("n_heads", "n_layers", "d_mlp", "d_model", "d_head"),
+    *("batch_size", "n_eval", "n_train", "sharing"),
+)
+"""Settings, besides seeds and the task's dials, that decide how much memory is needed."""
+
+
+def check_memory(experiment: Experiment) -> None:
+    """Raise the error of an experiment that is too large; it says how much is allowed."""
+    at_once, permanent = _numbers_per_seed(experiment)
+    for numbers, limit in ((at_once, _MOST_AT_ONCE), (permanent, _MOST_PERMANENT)):
+        if experiment.n_seeds * numbers > limit:
+            allowed = mark("at most {most} at these sizes", most=limit // numbers)
+            if numbers > limit:
+                allowed = mark("smaller sizes or batches: too large for a single seed")
+            others = (*_COSTLY, *type(experiment.task).model_fields, "task")
+            raise disagreement("n_seeds", experiment.n_seeds, allowed, *others)
+    steps, cadence = experiment.training.steps, experiment.training.evaluate_every
+    if cadence < (least := -(-steps // MAX_EVALUATIONS)):
+        allowed = mark("at least {least} for {steps} steps", least=least, steps=steps)
+        raise disagreement("evaluate_every", cadence, allowed, "steps")
+
+
+def _numbers_per_seed(experiment: Experiment) -> tuple[int, int]:
+    """Return the numbers in memory for one seed of all variants: during a step, and always."""
+    task, training = experiment.task, experiment.training
+    examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
+    answers = 2 * (training.batch_size + training.n_eval) * (task.n_ctx - task.answers_from)
+    at_once = permanent = 0
+    for variant in experiment.sharing:
+        wiring = experiment.wiring(variant)
+        per_token = 4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
+        per_token += 6 * wiring.sizes.d_model + 2 * wiring.sizes.d_mlp
+        per_token += 3 * wiring.sizes.n_heads * wiring.n_maps * task.n_ctx
+        at_once += examples * task.n_ctx * len(experiment.layer_specs) * per_token
+        at_once += answers * task.n_classes
+        # Parameter, gradient, two moments of Adam, and a temporary root.
+        permanent += 5 * count_costs(wiring, task).parameters
+        # Tokens, labels and positions have 64 bits, twice a float's.
+        permanent += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)
+    return at_once, permanent
+
+
+def longer_experiment(experiment: Experiment) -> Experiment | None:
+    """Return an experiment with the examples of the longer test; None if there is no such test.
+
+    There are fewer examples than held-out ones, with about as many tokens together.
+    """
+    task, times = experiment.task, experiment.training.longer_test
+    if times == 1:
+        return None
+    n_longer = min(experiment.training.n_eval // times, MEASURED_TOGETHER) // ALIGNED * ALIGNED
+    lengths = {name: times * getattr(task, name) for name in task.lengths}
+    return experiment.replace(**lengths, longer_test=1, n_eval=max(n_longer, ALIGNED))
+
+
+def check_longer_test(experiment: Experiment) -> None:
+    """Raise the error of a longer test that is not possible; it says why."""
+    task, times = experiment.task, experiment.training.longer_test
+    if times > 1 and not task.lengths:
+        allowed = mark("1: all examples have one length here")
+        raise disagreement("longer_test", times, allowed, "task")
+    try:
+        longer = longer_experiment(experiment)
+    except InvalidExperiment as error:
+        problem = error.problems[0]
+        if problem.has_reason:
+            allowed = mark("1: for longer examples {reason}", reason=problem.reason)
+        else:
+            allowed = mark(
+                "less: {setting} would be {value}, allowed {allowed}",
+                setting=problem.field,
+                value=problem.value,
+                allowed=problem.allowed,
+            )
+        others = (*task.lengths, *problem.others)
+        raise disagreement("longer_test", times, allowed, *others) from None
+    if longer is None:
+        return
+    for variant in experiment.sharing:
+        wiring, at_length = (experiment.wiring(variant, task=t) for t in (task, longer.task))
+        positions = wiring.sizes.positions
+        if wiring.module is not None and wiring.weights != at_length.weights:
+            name = wiring.module.name
+            allowed = mark("1: {name} has parameters for the trained length only", name=name)
+            raise disagreement("longer_test", times, allowed, "sharing")
+        if POSITIONS[positions].embedded or wiring.weights != at_length.weights:
+            allowed = mark(
+                "1 with positions={positions}, which are learned up to the trained length",
+                positions=positions,
+            )
+            raise disagreement("longer_test", times, allowed, "positions", "sharing")
+
+
+def problem_of(details: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
+    """Return an error of pydantic as a problem: the field, the value, what is allowed."""
+    if details["type"] == "disagreement":
+        return Problem(**details["ctx"])
+    cause = details.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidExperiment):
+        return cause.problems[0]
+    name = str(details["loc"][0]) if details["loc"] else "experiment"
+    message = str(details["msg"]).removeprefix("Value error, ")
+    return Problem(name, details["input"], known[name].allowed if name in known else message)
+
+
+def unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
+    """Return the problem of a setting that is not known, with a suggestion if one is similar."""
+    meant = nearest_name(name, known)
+    if meant:
+        return Problem(name, value, mark("a known setting (did you mean {name}?)", name=meant))
+    return Problem(name, value, mark("one of {names}", names=", ".join(known)))

@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnkit.model.products import product, project
-from attnkit.variants.rules import Layer
 from attnkit.variants.sharing import Role
-from attnkit.variants.wiring import TOKEN, Vector, Wiring
+from attnkit.variants.wiring import TOKEN, Layer, Vector, Wiring
 
 KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
 """Keys and values of one layer, each (s, b, h, j, d)."""

@@ -30,8 +30,7 @@ from attnkit.variants.module import (
     register_module,
     variant_of_code,
 )
-from attnkit.variants.module_facts import ModuleFacts
-from attnkit.variants.wiring import Sizes
+from attnkit.variants.wiring import ModuleFacts, Sizes
 
 STARTING_SECONDS = 60.0
 """Seconds until the first answer, in which the process imports torch."""

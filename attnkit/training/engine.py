@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from attnkit.foundation.display import jupyter_shell
 from attnkit.foundation.settings import PREFIX, InvalidExperiment, InvalidSettings, Problem
 from attnkit.variants.position_rules import RotaryPositions
-from attnkit.variants.rules import HOOKS, Rule
 from attnkit.variants.scaling import ScaledOption, SignedOption
 from attnkit.variants.scores import NormalisedOption, SkewOption, UnitKeyOption
-from attnkit.variants.wiring import TOKEN
+from attnkit.variants.wiring import HOOKS, TOKEN, Rule
 
 if TYPE_CHECKING:
     import torch

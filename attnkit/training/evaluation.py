@@ -22,8 +22,8 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
+from attnkit.experiment.experiment import longer_experiment
 from attnkit.experiment.layer_specs import LayerSpec
-from attnkit.experiment.longer_test import longer_experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.model import Model, RunGroup
 from attnkit.model.reference import Layer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.longer_test import longer_experiment
+from attnkit.experiment.experiment import longer_experiment
 from attnkit.foundation.language import tr
 from attnkit.foundation.process import n_cores
 from attnkit.training.engine import Engine, kernel_knows

@@ -10,10 +10,9 @@ from pkgutil import iter_modules
 from attnkit.foundation.plugins import import_plugins
 from attnkit.variants.catalogue import names_of, register, title_of
 from attnkit.variants.module import variant
-from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
 from attnkit.variants.sharing import Sharing
-from attnkit.variants.text import InvalidVariant, Variant, read_variants
+from attnkit.variants.text import CATALOGUE, InvalidVariant, Named, Variant, read_variants
 from attnkit.variants.wiring import Wiring
 
 __all__ = [

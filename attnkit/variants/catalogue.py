@@ -11,8 +11,7 @@ import re
 from attnkit.foundation.language import tr
 from attnkit.foundation.registry import calling_module, name_taken
 from attnkit.variants.module import OWN_MODULES
-from attnkit.variants.names import CATALOGUE, Named, key_of
-from attnkit.variants.text import Variant
+from attnkit.variants.text import CATALOGUE, Named, Variant, key_of
 
 FAMILIES = (
     "Sharing",

@@ -20,11 +20,10 @@ from types import CellType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnkit.foundation.language import mark, tr
-from attnkit.variants.module_facts import ModuleFacts
 from attnkit.variants.module_layers import ModuleLayers, in_short
 from attnkit.variants.options import Option, Parts, register_option
 from attnkit.variants.text import Variant
-from attnkit.variants.wiring import Sizes, Wiring, build_wiring
+from attnkit.variants.wiring import ModuleFacts, Sizes, Wiring, build_wiring
 
 if TYPE_CHECKING:
     from torch import nn

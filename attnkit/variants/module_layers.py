@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attnkit.foundation.language import Message, mark
-from attnkit.variants.module_facts import ModuleFacts
-from attnkit.variants.wiring import Wiring
+from attnkit.variants.wiring import ModuleFacts, Wiring
 
 if TYPE_CHECKING:
     import torch

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from attnkit.foundation.language import mark
 from attnkit.foundation.registry import name_taken, origin_of
-from attnkit.variants.rules import Rule
 from attnkit.variants.sharing import Role, Sharing
 from attnkit.variants.width import Width
+from attnkit.variants.wiring import Rule
 
 if TYPE_CHECKING:
     from attnkit.variants.wiring import Wiring

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.foundation.language import mark
-from attnkit.variants.rules import Code, Layer, Rule
 from attnkit.variants.sharing import Role
-from attnkit.variants.wiring import Weight, Wiring
+from attnkit.variants.wiring import Code, Layer, Rule, Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,8 +17,7 @@ from attnkit.variants.options import (
     register_option,
 )
 from attnkit.variants.position_rules import POSITIONS, rotated
-from attnkit.variants.rules import Code, Layer
-from attnkit.variants.wiring import Wiring
+from attnkit.variants.wiring import Code, Layer, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor

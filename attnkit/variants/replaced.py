@@ -11,8 +11,7 @@ from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, WidthOption, register_option
 from attnkit.variants.partitions import IDENTITIES
-from attnkit.variants.rules import Code, Layer
-from attnkit.variants.wiring import TOKEN, Weight, Wiring
+from attnkit.variants.wiring import TOKEN, Code, Layer, Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from attnkit.foundation.language import mark
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, register_option
-from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
-from attnkit.variants.wiring import Weight, Wiring
+from attnkit.variants.wiring import Code, Layer, Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,9 +13,8 @@ from attnkit.variants.options import (
     Option,
     register_option,
 )
-from attnkit.variants.rules import Code, Layer
 from attnkit.variants.sharing import Role
-from attnkit.variants.wiring import Sizes, Weight, Wiring
+from attnkit.variants.wiring import Code, Layer, Sizes, Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor

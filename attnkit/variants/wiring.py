@@ -9,15 +9,20 @@ pass; it is constant afterwards.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnkit.foundation.language import mark
+from attnkit.foundation.words import Sentence, listed
 from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
-    from attnkit.variants.module_facts import ModuleFacts
-    from attnkit.variants.rules import Rule
+    from torch import Tensor
+
+    from attnkit.variants.sharing import Role
+
 
 TOKEN = "x"
 """Name of the normalised residual stream, from which the first vectors are computed."""
@@ -390,3 +395,235 @@ def _add_bias(wiring: Wiring, matrix: str) -> str:
     shape = (weight.shape[-1],)
     wiring.weights[name] = Weight(shape, bound=weight.bound, like=like, role=weight.role)
     return name
+
+
+HOOKS = ("adjust", "bias", "merge", "combine", "finish")
+"""Names of the methods of a rule that act on tensors; `Code` has a field for each."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Effect of a rule as source text for the exported module of one variant.
+
+    In this text, `q`, `k` and `v` are (b, h, i, d), without the axis of heads if there is only one
+    head. `scores` is (b, h, i, j), and has an axis of maps after b until `merge` or `combine`. `x`
+    is the residual stream, and `self` is the layer, whose weights have their names in the wiring.
+
+    Attributes:
+        functions: Functions that are defined once, before the classes.
+        setup: Lines of the layer's `__init__`; `layer` is its index, from 0.
+        adjust: Expression of the adjusted rows of each role.
+        merge: Lines that replace the `scores` of several maps by one.
+        bias: Lines that add a bias to `scores`.
+        combine: Lines that change `pattern` or replace several maps by one; `masked` are the
+            scores after masks.
+        finish: Lines that change `z`, the output of the heads; `v` holds the values of all tokens.
+    """
+
+    functions: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    adjust: Mapping[Role, str] = field(default_factory=dict)
+    merge: tuple[str, ...] = ()
+    bias: tuple[str, ...] = ()
+    combine: tuple[str, ...] = ()
+    finish: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An attention layer, as rules see it.
+
+    Attributes:
+        wiring: Wiring of the variant.
+        index: Index of the layer, from 0.
+        weights: Weights of the layer by their names in the wiring, with a leading axis of seeds.
+    """
+
+    wiring: Wiring
+    index: int
+    weights: dict[str, Tensor]
+
+
+class Rule:
+    """Effect of one word of a variant, or of its position scheme, as hooks of the engine.
+
+    Rows are (s, b, h, i, d): seeds, examples, heads, positions, width. Weights have a leading axis
+    of seeds. Methods that are not overridden change nothing. They import torch inside only, so
+    that pages can read the catalogue without it. A rule that overrides a method of `HOOKS` returns
+    its equivalent in plain PyTorch from `code`.
+
+    Class attributes:
+        plain: Whether attention is computed as without this rule.
+        linear: Whether `adjust` multiplies vectors by a fixed matrix, which can then be applied
+            to weights.
+    """
+
+    plain: bool = False
+    linear: bool = False
+
+    def resize(self, sizes: Sizes) -> None:
+        """Change the sizes before the wiring is built. Raises ValueError if they disagree."""
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Change vectors, roles and weights. Raises ValueError if the sizes do not allow it."""
+
+    def adjust(self, role: Role, rows: Tensor, positions: Tensor, layer: Layer) -> Tensor:
+        """Return the rows of a role as the scores or the output use them; `positions` is (i,)."""
+        return rows
+
+    def norm(self, of: Role | Literal["Z"], rows: Tensor) -> Tensor | None:
+        """Return the factor by which a norm multiplies each row, (s, b, h, i, 1); None without one.
+
+        Apart from this factor, `adjust` is linear in the rows of a role, and so is `finish` in the
+        outputs of the heads, Z, except for what it adds. An attribution splits rows into parts and
+        keeps the factor of the whole row.
+        """
+        return None
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor, layer: Layer) -> Tensor | None:
+        """Return the bias of the scores, (s or 1, 1, h or 1, i, j); None if there is none."""
+        return None
+
+    def merge(self, scores: Tensor, layer: Layer) -> Tensor:
+        """Return the changed scores before mask and softmax, (s, b, h, maps, i, j)."""
+        return scores
+
+    def combine(self, pattern: Tensor, masked: Tensor, layer: Layer) -> Tensor:
+        """Return the changed pattern, with one map for several, (s, b, h, maps, i, j).
+
+        Args:
+            pattern: Softmax of the masked scores.
+            masked: Masked scores.
+        """
+        return pattern
+
+    def finish(
+        self, z: Tensor, own_values: Tensor | None, positions: Tensor, layer: Layer
+    ) -> Tensor:
+        """Return the changed output of the heads before W_O, (s, b, h, i, d).
+
+        Args:
+            z: Output of the heads.
+            own_values: Values at the query positions, after all rules, shaped as `z`; None if
+                queries and keys are different sequences, as in cross-attention.
+            positions: Query positions, (i,).
+        """
+        return z
+
+    def code(self, wiring: Wiring) -> Code:
+        """Return the equivalent of the hooks in plain PyTorch."""
+        return Code()
+
+
+@dataclass(eq=False)
+class ModuleFacts:
+    """Facts about all layers of a module at the sizes of a variant.
+
+    Attributes:
+        name: Name of the class.
+        origin: File of the class, or "a notebook".
+        shapes: For every layer, the shapes of the parameters and drawn buffers by name.
+        fixed: Names of the parameters that training never changes.
+        drawn: Names of the buffers that the constructor draws anew for every seed, and which
+            therefore travel with the parameters; training never changes them.
+        unused: Names of the parameters for which what it returns has no gradient in any layer.
+        returned: For every layer, whether it returns scores, and whether it returns a pattern.
+        masked: Whether the scores that it returns have a mask in them, so that they are not used.
+        attends_to_itself: Whether a token of it may attend to itself although the self-mask is on.
+        is_other_in_training: Whether it computes other numbers in training than in evaluation.
+        batched: Whether all seeds are computed as one batch; otherwise one after the other.
+        multiply_adds: Multiply-adds of all layers for one token, as torch counts them.
+        kv_cache: Numbers that a decoder keeps per token, over all layers; None if unknown.
+    """
+
+    name: str
+    origin: str
+    shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
+    drawn: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    returned: list[tuple[bool, bool]] = field(default_factory=list)
+    masked: bool = False
+    attends_to_itself: bool = False
+    is_other_in_training: bool = False
+    batched: bool = True
+    multiply_adds: int = 0
+    kv_cache: int | None = None
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ModuleFacts:
+        """Read facts that `asdict` has written."""
+        shapes = [{name: tuple(shape) for name, shape in one.items()} for one in values["shapes"]]
+        return cls(**{**values, "shapes": shapes})
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Parameters of all layers, and drawn buffers, by name."""
+        of_all = {name: shape for shapes in self.shapes for name, shape in shapes.items()}
+        fixed = {*self.fixed, *self.drawn}
+        return {name: Weight(shape, fixed=name in fixed) for name, shape in of_all.items()}
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters of all layers; buffers do not count."""
+        of_all = [item for shapes in self.shapes for item in shapes.items()]
+        return sum(math.prod(shape) for name, shape in of_all if name not in self.drawn)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether all layers return scores without a mask, so that they have an asymmetry."""
+        return all(scores for scores, _ in self.returned) and not self.masked
+
+    @property
+    def missing(self) -> str:
+        """Sentences on what of its layers has no effect, and on what is empty without maps."""
+        numbers = SimpleNamespace(
+            name=self.name,
+            parameters=listed(self.unused),
+            evaluates=self.is_other_in_training,
+            masked=self.masked,
+            attends_to_itself=self.attends_to_itself,
+            scores=self.masked or all(scores for scores, _ in self.returned),
+            pattern=all(pattern for _, pattern in self.returned),
+        )
+        return " ".join(row.fill(numbers) for row in _MISSING if row.holds(numbers))
+
+
+_MISSING = (
+    Sentence(
+        "What {name} returns has no gradient for {parameters}: training changes nothing there, but "
+        "all of it counts as parameters.",
+        lambda n: n.parameters,
+    ),
+    Sentence(
+        "{name} always computes as in evaluation: dropout does nothing, and running statistics do "
+        "not change.",
+        lambda n: n.evaluates,
+    ),
+    Sentence(
+        "The setting “self-mask” is on, but tokens of {name} may attend to themselves: let its "
+        "constructor ask for self_mask, and add -1e4 to the diagonal of its scores.",
+        lambda n: n.attends_to_itself,
+    ),
+    Sentence(
+        "{name} returns scores with a mask in them, so that the asymmetry is empty: let forward "
+        "return the scores from before the mask.",
+        lambda n: n.masked,
+    ),
+    Sentence(
+        "{name} does not return its scores and pattern, so that the asymmetry and attention maps "
+        "and attention masses are empty: let forward return (x, scores, pattern).",
+        lambda n: not n.scores and not n.pattern,
+    ),
+    Sentence(
+        "{name} does not return its scores, so that the asymmetry is empty: let forward return (x, "
+        "scores, pattern).",
+        lambda n: not n.scores and n.pattern,
+    ),
+    Sentence(
+        "{name} does not return its pattern, so that attention maps and attention masses are "
+        "empty: let forward return (x, scores, pattern).",
+        lambda n: n.scores and not n.pattern,
+    ),
+)
+"""What is said of a module, each sentence by itself."""

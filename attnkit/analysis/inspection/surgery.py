@@ -44,9 +44,8 @@ from attnkit.training.results import Result
 from attnkit.training.training import train
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.options import OPTIONS
-from attnkit.variants.rules import Rule
 from attnkit.variants.sharing import Sharing
-from attnkit.variants.wiring import TOKEN, Wiring
+from attnkit.variants.wiring import TOKEN, Rule, Wiring
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,11 +17,10 @@ from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN, padded
 from attnkit.tasks import Task
 from attnkit.variants.position_rules import RotaryPositions
-from attnkit.variants.rules import Rule
 from attnkit.variants.scores import SkewOption, UnitKeyOption
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.size import ALIGNED
-from attnkit.variants.wiring import TOKEN, Wiring
+from attnkit.variants.wiring import TOKEN, Rule, Wiring
 
 ROWS_TOGETHER = 64
 """Approximate rows of a chunk: enough for fast products, few enough for the processor's cache."""

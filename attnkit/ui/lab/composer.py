@@ -16,9 +16,8 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.reference.variant_choice import key_of_text
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.catalogue import search
-from attnkit.variants.names import find, key_of
 from attnkit.variants.palette import colors_of
-from attnkit.variants.text import LONGEST
+from attnkit.variants.text import LONGEST, find, key_of
 
 OPEN = "add_variant"
 """Key of the popover; its value tells whether it is open."""

@@ -23,9 +23,8 @@ from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
-from attnkit.variants.names import key_of
 from attnkit.variants.palette import colors_of
-from attnkit.variants.text import LONGEST
+from attnkit.variants.text import LONGEST, key_of
 
 TABLE_HEIGHT = 420
 """Pixels of the table: eleven rows, the others by scrolling."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from attnkit.ui.address import Linked, LinkField
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
-from attnkit.variants.names import find, key_of
+from attnkit.variants.text import find, key_of
 
 
 @dataclass
