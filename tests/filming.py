@@ -11,7 +11,7 @@ from attnkit.analysis.inspection.inspected_example import examples_of
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
-from attnkit.training.recorder import record
+from attnkit.training.loops import record
 
 SHORT = {"steps": 4, "evaluate_every": 2, "n_seeds": 1, "batch_size": 16, "n_eval": 16}
 FEW = ("QKV", "Q=K", "MQA n_heads=2", "Differential")

@@ -23,8 +23,8 @@ from attnkit.tasks import TASKS
 from attnkit.training import training as training_module
 from attnkit.training.data import draw_probe
 from attnkit.training.engine import ready_engine
+from attnkit.training.loops import Recorder
 from attnkit.training.memory import peak_megabytes
-from attnkit.training.recorder import Recorder
 from attnkit.training.training import Training
 from attnkit.variants import CATALOGUE
 from attnkit.variants.sharing import Sharing

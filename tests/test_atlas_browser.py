@@ -15,7 +15,7 @@ from attnkit.analysis.inspection.similarity import inspect_similarity
 from attnkit.figures.atlas import atlas_panels
 from attnkit.figures.sentence import sentence_film
 from attnkit.realmodels.measures import MEASURES
-from attnkit.training.recorder import record
+from attnkit.training.loops import record
 from attnkit.ui.bundle import asset, inline_script
 from attnkit.ui.standalone import standalone_html
 

@@ -120,7 +120,7 @@ def test_what_the_machine_lacks_is_bad_input(run, monkeypatch):
             assert (code, output) == (2, "")
             assert f"ATTNKIT_MODULES: '{module}'" in errors.splitlines()[-1]
     fail = Mock(side_effect=RuntimeError("DefaultCPUAllocator: can't allocate memory"))
-    monkeypatch.setattr("attnkit.training.training.train", fail)
+    monkeypatch.setattr("attnkit.training.loops.train", fail)
     monkeypatch.setattr("attnkit.command.outputs._TESTS", Path("nowhere"))
     for command, told in (("bench", ".*repository"), ("train", "memory: ")):
         code, output, errors = run(command)

@@ -30,8 +30,8 @@ from attnkit.foundation.language import reading
 from attnkit.tasks import TASKS
 from attnkit.training import summary, train
 from attnkit.training.failure import LEAST_LEARNED, failure_of
+from attnkit.training.loops import record
 from attnkit.training.metrics import SHOWN
-from attnkit.training.recorder import record
 from attnkit.training.snapshot import ROUNDING
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant

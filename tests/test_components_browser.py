@@ -19,8 +19,8 @@ from attnkit.examples import load_example
 from attnkit.figures.board import asymmetry_over_steps, board, planned_board
 from attnkit.figures.curves import plot_metric
 from attnkit.tasks import FAMILIES, TASKS
+from attnkit.training.loops import stream
 from attnkit.training.summary import percent
-from attnkit.training.training import stream
 from attnkit.ui import components
 from attnkit.ui.bundle import script
 from attnkit.variants.catalogue import title_of

@@ -178,7 +178,7 @@ def test_code_and_command_make_the_experiment(given, monkeypatch):
             raise KeyboardInterrupt
         return SimpleNamespace(table=table)
 
-    monkeypatch.setattr("attnkit.training.training.train", train_none)
+    monkeypatch.setattr("attnkit.training.loops.train", train_none)
     monkeypatch.setattr("attnkit.command.train.train_with_progress", train_none)
     code, words = experiment_code(experiment), shlex.split(command_line(experiment))
     exec(code, {"print": printed.append})

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
-from attnkit.training.recorder import record
+from attnkit.training.loops import record
 from attnkit.training.summary import percent
 from attnkit.ui.standalone import standalone_html
 

@@ -32,7 +32,7 @@ from attnkit.service.answers import drop_oldest
 from attnkit.tasks import NOTHING
 from attnkit.training import Training, train
 from attnkit.training.film import MOST_BYTES, MOST_FRAMES, film_megabytes, filmed_steps
-from attnkit.training.recorder import Recorder, record
+from attnkit.training.loops import Recorder, record
 
 NEAR = 1e-5  # of the largest magnitude of an array, which counts as 0.1 at least
 FILMED = {

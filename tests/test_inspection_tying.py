@@ -25,7 +25,7 @@ from attnkit.figures import ties as figures
 from attnkit.figures.ties import tying_results
 from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples
-from attnkit.training.recorder import record
+from attnkit.training.loops import record
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ from same import assert_same
 from attnkit.experiment import Experiment
 from attnkit.training import Training, train
 from attnkit.training.joining import can_share_runs, join_films, join_results, join_snapshots
-from attnkit.training.recorder import record
+from attnkit.training.loops import record
 from attnkit.training.results import Result
 
 WIDE = "QKV n_heads=2 d_head=2"

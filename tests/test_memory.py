@@ -23,8 +23,8 @@ from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.training.cohort import Cohort
 from attnkit.training.engine import choose_engine
+from attnkit.training.loops import Recorder
 from attnkit.training.memory import peak_megabytes
-from attnkit.training.recorder import Recorder
 
 HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
 

@@ -33,8 +33,8 @@ from attnkit.site.pages import (
     task_page,
 )
 from attnkit.tasks import TASKS
+from attnkit.training.loops import stream
 from attnkit.training.summary import percent
-from attnkit.training.training import stream
 from attnkit.ui.reference.lessons import lessons
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2)

@@ -35,7 +35,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import metrics
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import held_out_examples
-from attnkit.training.recorder import record
+from attnkit.training.loops import record
 from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, translucent
 

@@ -27,9 +27,10 @@ from attnkit.training import training as training_module
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData, held_out_examples, unstack
 from attnkit.training.evaluation import mean_scores
+from attnkit.training.loops import stream, train
 from attnkit.training.metrics import METRICS, accuracy
 from attnkit.training.plans import RUNS_PER_COHORT, plan_cohorts
-from attnkit.training.training import Training, stream, train
+from attnkit.training.training import Training
 from attnkit.variants.sharing import Sharing
 
 CPU = torch.device("cpu")

@@ -215,7 +215,8 @@ def _find_stored(experiment: Experiment, address: str, device: str) -> Result | 
 def train_with_progress(experiment: Experiment, device: str) -> Result:
     """Train an experiment and show the progress; Ctrl-C ends the training early."""
     from attnkit.foundation.process import prepare_for_training
-    from attnkit.training.training import pick_device, train
+    from attnkit.training.loops import train
+    from attnkit.training.training import pick_device
 
     pick_device(device)
     prepare_for_training()

@@ -31,10 +31,11 @@ from attnkit.evidence.tuning import Runs, Search
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment
 from attnkit.foundation.files import write_file
+from attnkit.training.loops import train
 from attnkit.training.maker import Maker
 from attnkit.training.pace import training_work
 from attnkit.training.results import Result
-from attnkit.training.training import pick_device, train
+from attnkit.training.training import pick_device
 from attnkit.variants import Variant
 
 

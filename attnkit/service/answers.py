@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,15 +25,13 @@ from attnkit.foundation.settings import InvalidExperiment, message_of
 from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.service.protocol import Ask, DrawExample, Inspect, Request
+from attnkit.service.training_job import TrainingJob
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
 from attnkit.training.film import Film
 from attnkit.training.joining import join_films
 from attnkit.variants import Variant
 from attnkit.variants.size import ALIGNED
-
-if TYPE_CHECKING:
-    from attnkit.service.worker import TrainingJob
 
 KEPT_BYTES = 2**26
 """Size of the weights of ended jobs that are kept; the oldest are dropped first."""

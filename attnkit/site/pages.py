@@ -30,8 +30,7 @@ from attnkit.sweeps.result import SHIPPED
 from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
 from attnkit.training.film import Film
-from attnkit.training.recorder import record
-from attnkit.training.training import stream
+from attnkit.training.loops import record, stream
 from attnkit.ui.bundle import asset
 from attnkit.ui.reference.lessons import lessons
 from attnkit.ui.standalone import film_html, standalone_html

@@ -9,19 +9,19 @@ from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
     from attnkit.training.film import Film
-    from attnkit.training.recorder import record
+    from attnkit.training.loops import record, stream, train
     from attnkit.training.results import Result
     from attnkit.training.snapshot import Snapshot
-    from attnkit.training.training import Training, stream, train
+    from attnkit.training.training import Training
 
 _MODULES = {
     "Film": "film",
     "Result": "results",
     "Snapshot": "snapshot",
     "Training": "training",
-    "record": "recorder",
-    "stream": "training",
-    "train": "training",
+    "record": "loops",
+    "stream": "loops",
+    "train": "loops",
 }
 
 __all__ = ["Film", "Result", "Snapshot", "Training", "record", "stream", "train"]

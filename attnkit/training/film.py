@@ -3,7 +3,7 @@
 A film keeps weights and no example's attention, because everything else can be computed from
 weights later: other examples, an ablated head, a custom phone book. One seed is enough: a run does
 not depend on the runs that train beside it, so the film of another seed is recorded by training
-that seed alone. `attnkit.training.recorder` records films; this module does not import torch.
+that seed alone. `attnkit.training.loops` records films; this module does not import torch.
 """
 
 from __future__ import annotations

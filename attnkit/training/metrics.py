@@ -23,8 +23,6 @@ from attnkit.tasks.base import NOTHING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnkit.training.evaluation import Recording
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -51,10 +49,11 @@ class MeasuredMetric(Metric):
     """A metric that evaluations measure.
 
     Attributes:
-        measure: Function that returns the metric of every run, (r,); NaN where it is undefined.
+        measure: Function of an evaluation's `Recording` that returns the metric of every run, (r,);
+            NaN where it is undefined.
     """
 
-    measure: Callable[[Recording], Tensor]
+    measure: Callable[[Any], Tensor]
 
 
 class AttentionMetric(MeasuredMetric):

@@ -40,8 +40,8 @@ from attnkit.training.cohort import tie
 from attnkit.training.data import TrainingData, held_out_examples, unstack
 from attnkit.training.engine import choose_engine, is_ready, kernel_knows
 from attnkit.training.film import Film
+from attnkit.training.loops import train
 from attnkit.training.results import Result
-from attnkit.training.training import train
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.options import OPTIONS
 from attnkit.variants.sharing import Sharing

@@ -1,7 +1,9 @@
-"""Recording of films: copies the weights of a training at the steps of the film's frames."""
+"""Loops that train an experiment: to a stream of snapshots, to a result, and to a film."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,64 @@ from attnkit.experiment import Experiment
 from attnkit.training.film import Film, Frame, filmed_steps
 from attnkit.training.metrics import METRICS
 from attnkit.training.progress import Progress, display_for
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.training import Training
+from attnkit.variants.module_layers import ModuleFailure
+
+
+def stream(experiment: Experiment, device: str = "auto") -> Iterator[Snapshot]:
+    """Train an experiment and yield snapshots, the last one after the last step.
+
+    Snapshots are taken at steps 0, 1, 2, 4, 8, … until the gap is a fortieth of all steps, then
+    at this gap.
+    """
+    training = Training(experiment, device)
+    yield training.snapshot()
+    widest = max(experiment.training.steps // 40, 1)
+    while not training.finished:
+        training.advance(min(max(training.step, 1), widest))
+        yield training.snapshot()
+
+
+def train(experiment: Experiment, device: str = "auto", progress: Progress = None) -> Result:
+    """Train an experiment to its last step and return the result.
+
+    A `KeyboardInterrupt` (Ctrl-C, or the stop button of a notebook) ends the training early. The
+    result then has the status "stopped" and holds what was trained until then.
+
+    Args:
+        experiment: The experiment to train.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        progress: None shows a live figure in a notebook and a bar on a terminal, and nothing
+            elsewhere; only an interruption is always said. True shows lines elsewhere, too. False
+            shows and says nothing. A function is called with the training about fifty times; it
+            must not change the training.
+
+    Raises:
+        InvalidExperiment: If there is no such device, or `progress` is something else.
+        ModuleFailure: If a PyTorch module of one's own fails at a later step. Its attribute
+            `trained` holds what all variants had trained shortly before.
+    """
+    display = display_for(progress)
+    training = Training(experiment, device)
+    if experiment.unequal_costs:
+        warnings.warn(f"equal: {experiment.unequal_costs}", stacklevel=2)
+    stride = max(experiment.training.steps // 50, 20)
+    may_fail = any("module" in variant.given for variant in experiment.sharing)
+    before: Result | None = None
+    try:
+        with display.follow(training, "result"):
+            display.begin(training)
+            while not training.finished:
+                # A variant that has failed cannot catch up with the others.
+                before = training.result() if may_fail and training.step else before
+                training.advance(stride)
+                display(training)
+        return training.result()
+    except ModuleFailure as error:
+        error.trained = before
+        raise
 
 
 class Recorder:
