@@ -6,13 +6,13 @@ All are in the reader's language, with lists of whole phrases behind commas and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from attnkit.claims import Claim, Verdict
-from attnkit.claims.base import LONGEST, SCHEDULES, arm_title
+from attnkit.claims.base import LONGEST, SCHEDULES, Arm, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, Tried, rivals_of
@@ -51,29 +51,84 @@ def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
     their widths, MLPs, positions and masks are those of the variants; keys and values may differ in
     width. That there is no MLP, no positions or no self-mask is told as well.
     """
-    tasks, positions, masks = [], [], set()
+    positions, masks = [], set()
     found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
-    scored = {} if evidence is None else evidence.scores
-    longer = [arm for arm in claim.confirmation[0] if arm.name in scored]
-    for arm in (*claim.compared_arms, *longer):
+    arms = _trained(claim, evidence)
+    for arm in arms:
         experiment = arm.experiment
-        sizes = experiment.wiring(arm.variant).sizes
-        known, values = settings(experiment.task.name), experiment.settings()
-        tasks.append(tr(experiment.task.title))
+        sizes, known = experiment.wiring(arm.variant).sizes, settings(experiment.task.name)
         positions.append(tr(known["positions"].label_of(sizes.positions)))
         masks.add(sizes.self_mask)
-        own = {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
-        own |= {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}
-        for name in filter(known.__contains__, _SIZES):
-            numbers = found[name].setdefault(known[name].label, set())
-            numbers.update(own.get(name) or {values[name]})
-    parts = [listed(dict.fromkeys(tasks))]
+        for name, numbers in _sizes_of(arm).items():
+            found[name].setdefault(known[name].label, set()).update(numbers)
+    parts = [_tasks_of(arms)]
     for label, numbers in (one for by_label in found.values() for one in by_label.items()):
-        told = listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
-        parts.append(tr("no MLP") if numbers == {0} else f"{tr(label)} {told}")
+        parts.append(tr("no MLP") if numbers == {0} else f"{tr(label)} {_either(numbers)}")
     parts.append(tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or")))
     parts.append(tr(_MASKS[frozenset(masks)]))
     return f"{'; '.join(parts)}."
+
+
+def structure_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
+    """Return the structure in which a claim was tested, in a short sentence beside its title."""
+    found: dict[str, set[int]] = {}
+    arms = _trained(claim, evidence)
+    for arm in arms:
+        for name, numbers in _sizes_of(arm).items():
+            found.setdefault(name, set()).update(numbers)
+    either = {name: _either(numbers) for name, numbers in found.items()}
+    most = {name: max(numbers) for name, numbers in found.items()}
+    parts = [
+        tr_n("{layers} layer", "{layers} layers", most["n_layers"], layers=either["n_layers"]),
+        # Translators: number of heads, and how many numbers wide each is.
+        tr_n(
+            "{heads} head of {width}",
+            "{heads} heads of {width}",
+            most["n_heads"],
+            heads=either["n_heads"],
+            width=either["d_head"],
+        ),
+        # Translators: of the model.
+        tr("width {width}", width=either["d_model"]),
+        tr("MLP {width}", width=either["d_mlp"]) if most["d_mlp"] else tr("no MLP"),
+        *(tr(text, number=either[name]) for name, text in _DATA.items() if name in found),
+        tr("{number} steps", number=either["steps"]),
+    ]
+    # Translators: sizes of the models and the data with which a claim was tested.
+    return tr("Tested on {tasks}: {sizes}.", tasks=_tasks_of(arms), sizes=", ".join(parts))
+
+
+_DATA = {
+    "n_entries": mark("{number} entries"),
+    "n_names": mark("{number} names"),
+    "n_pairs": mark("{number} pairs"),
+    "length": mark("{number} tokens"),
+}
+"""Sizes of the data by their settings."""
+
+
+def _trained(claim: Claim, evidence: Evidence | None) -> tuple[Arm, ...]:
+    """Return the compared arms, and those trained for longer that a record has."""
+    scored = {} if evidence is None else evidence.scores
+    longer = (arm for arm in claim.confirmation[0] if arm.name in scored)
+    return (*claim.compared_arms, *longer)
+
+
+def _tasks_of(arms: Iterable[Arm]) -> str:
+    return listed(dict.fromkeys(tr(arm.experiment.task.title) for arm in arms))
+
+
+def _sizes_of(arm: Arm) -> dict[str, set[int]]:
+    """Return the name of each of `_SIZES` that an arm has, and its values."""
+    values, sizes = arm.experiment.settings(), arm.experiment.wiring(arm.variant).sizes
+    own = {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
+    own |= {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}
+    known = settings(arm.experiment.task.name)
+    return {name: own.get(name) or {values[name]} for name in _SIZES if name in known}
+
+
+def _either(numbers: Iterable[int]) -> str:
+    return listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
 
 
 def tested_in_words(finding: Finding) -> str:
