@@ -6,7 +6,7 @@ here. Texts are in the reader's language and plain; only `to_markdown` writes Ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -21,7 +21,6 @@ from attnkit.evidence.words import (
     followed_in_words,
     found_in_words,
     main_finding,
-    settings_in_words,
     structure_in_words,
     tested_in_words,
     values_in_words,
@@ -233,16 +232,16 @@ class ClaimInWords:
     @property
     def trained_with(self) -> str:
         """Tasks and sizes of the runs; empty if a setting of somebody's own claim is faulty."""
-        return self._if_valid(settings_in_words)
+        return self._structure(is_complete=True)
 
     @property
     def structure(self) -> str:
         """The structure in which the claim was tested, for a line beside its title."""
-        return self._if_valid(structure_in_words)
+        return self._structure(is_complete=False)
 
-    def _if_valid(self, told: Callable[[Claim, Evidence | None], str]) -> str:
+    def _structure(self, *, is_complete: bool) -> str:
         try:
-            return told(self.claim, self.evidence)
+            return structure_in_words(self.claim, self.evidence, is_complete=is_complete)
         except InvalidExperiment:
             return ""
 

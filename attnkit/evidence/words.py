@@ -6,13 +6,13 @@ All are in the reader's language, with lists of whole phrases behind commas and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from attnkit.claims import Claim, Verdict
-from attnkit.claims.base import LONGEST, SCHEDULES, Arm, arm_title
+from attnkit.claims.base import LONGEST, SCHEDULES, arm_title
 from attnkit.claims.measures import multiples
 from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence, Tried, rivals_of
@@ -30,12 +30,6 @@ class Table(NamedTuple):
     rows: list[tuple[str, str, str]]
 
 
-_SIZES = (
-    *("n_entries", "n_names", "n_pairs", "length", "n_layers", "n_heads", "d_head", "d_model"),
-    *("d_mlp", "steps", "batch_size"),
-)
-"""Settings that a reader must know before taking a claim for more than it was tested for."""
-
 _MASKS = {
     frozenset([False]): mark("no self-mask"),
     frozenset([True]): mark("self-mask"),
@@ -43,92 +37,70 @@ _MASKS = {
 }
 """What is said of the self-masks of all arms."""
 
-
-def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
-    """Return the tasks and sizes with which the compared arms of a claim are trained.
-
-    With evidence, arms that were trained for longer to confirm an inability count, too. Heads,
-    their widths, MLPs, positions and masks are those of the variants; keys and values may differ in
-    width. That there is no MLP, no positions or no self-mask is told as well.
-    """
-    positions, masks = [], set()
-    found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
-    arms = _trained(claim, evidence)
-    for arm in arms:
-        experiment = arm.experiment
-        sizes, known = experiment.wiring(arm.variant).sizes, settings(experiment.task.name)
-        positions.append(tr(known["positions"].label_of(sizes.positions)))
-        masks.add(sizes.self_mask)
-        for name, numbers in _sizes_of(arm).items():
-            found[name].setdefault(known[name].label, set()).update(numbers)
-    parts = [_tasks_of(arms)]
-    for label, numbers in (one for by_label in found.values() for one in by_label.items()):
-        parts.append(tr("no MLP") if numbers == {0} else f"{tr(label)} {_either(numbers)}")
-    parts.append(tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or")))
-    parts.append(tr(_MASKS[frozenset(masks)]))
-    return f"{'; '.join(parts)}."
-
-
-def structure_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
-    """Return the structure in which a claim was tested, in a short sentence beside its title."""
-    found: dict[str, set[int]] = {}
-    arms = _trained(claim, evidence)
-    for arm in arms:
-        for name, numbers in _sizes_of(arm).items():
-            found.setdefault(name, set()).update(numbers)
-    either = {name: _either(numbers) for name, numbers in found.items()}
-    most = {name: max(numbers) for name, numbers in found.items()}
-    parts = [
-        tr_n("{layers} layer", "{layers} layers", most["n_layers"], layers=either["n_layers"]),
-        # Translators: number of heads, and how many numbers wide each is.
-        tr_n(
-            "{heads} head of {width}",
-            "{heads} heads of {width}",
-            most["n_heads"],
-            heads=either["n_heads"],
-            width=either["d_head"],
-        ),
-        # Translators: of the model.
-        tr("width {width}", width=either["d_model"]),
-        tr("MLP {width}", width=either["d_mlp"]) if most["d_mlp"] else tr("no MLP"),
-        *(tr(text, number=either[name]) for name, text in _DATA.items() if name in found),
-        tr("{number} steps", number=either["steps"]),
-    ]
-    # Translators: sizes of the models and the data with which a claim was tested.
-    return tr("Tested on {tasks}: {sizes}.", tasks=_tasks_of(arms), sizes=", ".join(parts))
-
-
 _DATA = {
     "n_entries": mark("{number} entries"),
     "n_names": mark("{number} names"),
     "n_pairs": mark("{number} pairs"),
     "length": mark("{number} tokens"),
+    "steps": mark("{number} steps"),
+    "batch_size": mark("batches of {number}"),
 }
-"""Sizes of the data by their settings."""
+"""Sizes of the data and the training by their settings; the batch is the last."""
+
+_SIZES = ("n_layers", "d_model", *_DATA)
+"""Settings with sizes that no variant changes."""
 
 
-def _trained(claim: Claim, evidence: Evidence | None) -> tuple[Arm, ...]:
-    """Return the compared arms, and those trained for longer that a record has."""
+def structure_in_words(
+    claim: Claim, evidence: Evidence | None = None, *, is_complete: bool = False
+) -> str:
+    """Return the tasks and sizes with which the compared arms of a claim are trained.
+
+    A reader must know them before taking a claim for more than it was tested for. Heads, their
+    widths, MLPs, positions and masks are those of the variants; keys and values may differ in
+    width. That there is no MLP, no positions or no self-mask is told as well.
+
+    Args:
+        evidence: Its arms that were trained for longer to confirm an inability count, too.
+        is_complete: Whether to tell batches, positions and self-masks, too.
+    """
+    tasks, positions, masks = [], [], set()
+    found: dict[str, set[int]] = {}
     scored = {} if evidence is None else evidence.scores
     longer = (arm for arm in claim.confirmation[0] if arm.name in scored)
-    return (*claim.compared_arms, *longer)
-
-
-def _tasks_of(arms: Iterable[Arm]) -> str:
-    return listed(dict.fromkeys(tr(arm.experiment.task.title) for arm in arms))
-
-
-def _sizes_of(arm: Arm) -> dict[str, set[int]]:
-    """Return the name of each of `_SIZES` that an arm has, and its values."""
-    values, sizes = arm.experiment.settings(), arm.experiment.wiring(arm.variant).sizes
-    own = {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
-    own |= {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}
-    known = settings(arm.experiment.task.name)
-    return {name: own.get(name) or {values[name]} for name in _SIZES if name in known}
-
-
-def _either(numbers: Iterable[int]) -> str:
-    return listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
+    for arm in (*claim.compared_arms, *longer):
+        experiment = arm.experiment
+        sizes, known = experiment.wiring(arm.variant).sizes, settings(experiment.task.name)
+        tasks.append(tr(experiment.task.title))
+        positions.append(tr(known["positions"].label_of(sizes.positions)))
+        masks.add(sizes.self_mask)
+        values = experiment.settings()
+        numbers = {name: {values[name]} for name in _SIZES if name in values}
+        numbers |= {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
+        for name, own in (numbers | {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}).items():
+            found.setdefault(name, set()).update(own)
+    either = {
+        name: listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
+        for name, numbers in found.items()
+    }
+    n_layers, n_heads = max(found["n_layers"]), max(found["n_heads"])
+    heads = {"heads": either["n_heads"], "width": either["d_head"]}
+    has_mlp = found["d_mlp"] != {0}
+    parts = [
+        tr_n("{layers} layer", "{layers} layers", n_layers, layers=either["n_layers"]),
+        # Translators: number of heads, and how many numbers wide each is.
+        tr_n("{heads} head of {width}", "{heads} heads of {width}", n_heads, **heads),
+        # Translators: of the model.
+        tr("width {width}", width=either["d_model"]),
+        tr("MLP {width}", width=either["d_mlp"]) if has_mlp else tr("no MLP"),
+        *(tr(_DATA[name], number=either[name]) for name in _DATA if name in found),
+    ]
+    on = listed(dict.fromkeys(tasks))
+    if not is_complete:
+        # Translators: sizes of the models and the data with which a claim was tested.
+        return tr("Tested on {tasks}: {sizes}.", tasks=on, sizes=", ".join(parts[:-1]))
+    schemes = tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or"))
+    return f"{on}: {', '.join([*parts, schemes, tr(_MASKS[frozenset(masks)])])}."
 
 
 def tested_in_words(finding: Finding) -> str:
