@@ -395,7 +395,7 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
         pd.DataFrame(cells)[columns],
         hide_index=True,
         key=key,
-        height=460,
+        height=640,
         row_height=ROW_HEIGHT,
         on_select=take_row,
         selection_mode="single-row",
