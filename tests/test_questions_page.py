@@ -133,7 +133,7 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence():
     for told in (
         *(claim.question, claim.says, claim.source, claim.prediction, words.found, words.seen),
         *(statement.text for statement in evidence.statements),
-        *(f"**{words.verdict}**, as predicted.", rises_in_words(evidence)),
+        *(f"**{words.verdict}**, as predicted.", rises_in_words(evidence), words.structure),
     ):
         assert told in text
     assert pictures(tab) == {"shipped", "learning", "differences", "elsewhere"}
@@ -142,7 +142,7 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence():
     tab = turn_to(turn_to(tab, "guide"), "questions")
     assert link_of(tab) == {"claim": "direction"}
     assert link_of(choose(tab, CLAIM, None)) == {"claim": ALL}
-    assert list(tab.dataframe[0].value.columns) == ["claim", "verdict", "found"]
+    assert list(tab.dataframe[0].value.columns) == ["claim", "structure", "verdict", "found"]
     tab.toggle(key="all_columns").set_value(True)
     show(tab)
     assert {"predicted", "came_true", "seen", "source"} < set(tab.dataframe[0].value.columns)
@@ -169,7 +169,7 @@ def test_nothing_is_given_away_in_the_quiet_mode():
         tab = choose(tab, VIEW, view)
         tab = tab if view != ALL else choose(tab, CLAIM, "direction")
         assert (shown in said(tab), unsaid in said(tab)) == (True, False)
-    assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
+    assert list(tab.dataframe[0].value.columns) == ["claim", "structure", "source"]
     assert claim.prediction not in said(tab)
     assert not pictures(tab)
 

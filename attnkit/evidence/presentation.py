@@ -21,7 +21,7 @@ from attnkit.evidence.words import (
     followed_in_words,
     found_in_words,
     main_finding,
-    settings_in_words,
+    structure_in_words,
     tested_in_words,
     values_in_words,
 )
@@ -232,8 +232,16 @@ class ClaimInWords:
     @property
     def trained_with(self) -> str:
         """Tasks and sizes of the runs; empty if a setting of somebody's own claim is faulty."""
+        return self._structure(is_complete=True)
+
+    @property
+    def structure(self) -> str:
+        """The structure in which the claim was tested, for a line beside its title."""
+        return self._structure(is_complete=False)
+
+    def _structure(self, *, is_complete: bool) -> str:
         try:
-            return settings_in_words(self.claim, self.evidence)
+            return structure_in_words(self.claim, self.evidence, is_complete=is_complete)
         except InvalidExperiment:
             return ""
 
@@ -281,6 +289,8 @@ class ClaimInWords:
             numbers = [found, followed_in_words(record)]
         return {
             "claim": tr(self.claim.title),
+            "structure": self.structure,
+            "trained_with": self.trained_with,
             "verdict": self.verdict_line,
             "verdict_in_full": self.verdict_in_full,
             "found": self.found,
@@ -295,6 +305,9 @@ class ClaimInWords:
 
 COLUMNS = {
     "claim": mark("Claim"),
+    # Translators: heading of a column with numbers of layers and heads, and widths.
+    "structure": mark("Structure"),
+    "trained_with": TRAINED_WITH,
     "verdict": mark("Verdict"),
     "verdict_in_full": mark("Verdict"),
     "found": mark("Found"),
@@ -361,18 +374,18 @@ def readable(records: Records) -> str:
         claim = words.claim
         predicted = "" if words.outcome is Outcome.TRUE else claim.expected
         cells = f"{claim.id:22} {words.verdict:13} {predicted:13} {claim.seen:15}"
-        lines.append(f"{cells} {words.cells['numbers']}")
+        lines.append(f"{cells} {words.cells['numbers'].rstrip('.')}. {words.structure}")
     return "\n".join([*lines, f"\n{score_in_words(records)} {_reading_note(records)}"])
 
 
 def to_markdown(records: Records) -> str:
     """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
-    columns = ("claim", "verdict_in_full", "predicted", "seen", "numbers")
+    columns = ("claim", "trained_with", "verdict_in_full", "predicted", "seen", "numbers")
     rows = []
     for words in claims_in_words(records):
         cells = words.cells | {"claim": f"`{words.claim.id}` {words.claim.title}"}
-        rows.append([*(cells[name] for name in columns), words.trained_with, words.where])
-    head = [*(COLUMNS[name] for name in columns), TRAINED_WITH, WHERE]
+        rows.append([*(cells[name] for name in columns), words.where])
+    head = [*(COLUMNS[name] for name in columns), WHERE]
     table = markdown_table(head, rows)
     return f"{table}\n\n{score_in_words(records)} {_reading_note(records)}"
 

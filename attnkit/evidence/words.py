@@ -30,12 +30,6 @@ class Table(NamedTuple):
     rows: list[tuple[str, str, str]]
 
 
-_SIZES = (
-    *("n_entries", "n_names", "n_pairs", "length", "n_layers", "n_heads", "d_head", "d_model"),
-    *("d_mlp", "steps", "batch_size"),
-)
-"""Settings that a reader must know before taking a claim for more than it was tested for."""
-
 _MASKS = {
     frozenset([False]): mark("no self-mask"),
     frozenset([True]): mark("self-mask"),
@@ -43,37 +37,70 @@ _MASKS = {
 }
 """What is said of the self-masks of all arms."""
 
+_DATA = {
+    "n_entries": mark("{number} entries"),
+    "n_names": mark("{number} names"),
+    "n_pairs": mark("{number} pairs"),
+    "length": mark("{number} tokens"),
+    "steps": mark("{number} steps"),
+    "batch_size": mark("batches of {number}"),
+}
+"""Sizes of the data and the training by their settings; the batch is the last."""
 
-def settings_in_words(claim: Claim, evidence: Evidence | None = None) -> str:
+_SIZES = ("n_layers", "d_model", *_DATA)
+"""Settings with sizes that no variant changes."""
+
+
+def structure_in_words(
+    claim: Claim, evidence: Evidence | None = None, *, is_complete: bool = False
+) -> str:
     """Return the tasks and sizes with which the compared arms of a claim are trained.
 
-    With evidence, arms that were trained for longer to confirm an inability count, too. Heads,
-    their widths, MLPs, positions and masks are those of the variants; keys and values may differ in
+    A reader must know them before taking a claim for more than it was tested for. Heads, their
+    widths, MLPs, positions and masks are those of the variants; keys and values may differ in
     width. That there is no MLP, no positions or no self-mask is told as well.
+
+    Args:
+        evidence: Its arms that were trained for longer to confirm an inability count, too.
+        is_complete: Whether to tell batches, positions and self-masks, too.
     """
     tasks, positions, masks = [], [], set()
-    found: dict[str, dict[str, set[int]]] = {name: {} for name in _SIZES}
+    found: dict[str, set[int]] = {}
     scored = {} if evidence is None else evidence.scores
-    longer = [arm for arm in claim.confirmation[0] if arm.name in scored]
+    longer = (arm for arm in claim.confirmation[0] if arm.name in scored)
     for arm in (*claim.compared_arms, *longer):
         experiment = arm.experiment
-        sizes = experiment.wiring(arm.variant).sizes
-        known, values = settings(experiment.task.name), experiment.settings()
+        sizes, known = experiment.wiring(arm.variant).sizes, settings(experiment.task.name)
         tasks.append(tr(experiment.task.title))
         positions.append(tr(known["positions"].label_of(sizes.positions)))
         masks.add(sizes.self_mask)
-        own = {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
-        own |= {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}
-        for name in filter(known.__contains__, _SIZES):
-            numbers = found[name].setdefault(known[name].label, set())
-            numbers.update(own.get(name) or {values[name]})
-    parts = [listed(dict.fromkeys(tasks))]
-    for label, numbers in (one for by_label in found.values() for one in by_label.items()):
-        told = listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
-        parts.append(tr("no MLP") if numbers == {0} else f"{tr(label)} {told}")
-    parts.append(tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or")))
-    parts.append(tr(_MASKS[frozenset(masks)]))
-    return f"{'; '.join(parts)}."
+        values = experiment.settings()
+        numbers = {name: {values[name]} for name in _SIZES if name in values}
+        numbers |= {"n_heads": {sizes.n_heads}, "d_head": {sizes.d_k, sizes.d_v}}
+        for name, own in (numbers | {"d_mlp": {sizes.d_mlp}, "steps": {arm.steps}}).items():
+            found.setdefault(name, set()).update(own)
+    either = {
+        name: listed((in_language(f"{n:,}", n) for n in sorted(numbers)), "or")
+        for name, numbers in found.items()
+    }
+    n_layers, n_heads = max(found["n_layers"]), max(found["n_heads"])
+    heads = {"heads": either["n_heads"], "width": either["d_head"]}
+    has_mlp = found["d_mlp"] != {0}
+    parts = [
+        tr_n("{layers} layer", "{layers} layers", n_layers, layers=either["n_layers"]),
+        # Translators: number of heads, and how many numbers wide each is.
+        tr_n("{heads} head of {width}", "{heads} heads of {width}", n_heads, **heads),
+        # Translators: of the model.
+        tr("width {width}", width=either["d_model"]),
+        tr("MLP {width}", width=either["d_mlp"]) if has_mlp else tr("no MLP"),
+        *(tr(_DATA[name], number=either[name]) for name in _DATA if name in found),
+    ]
+    on = listed(dict.fromkeys(tasks))
+    if not is_complete:
+        # Translators: sizes of the models and the data with which a claim was tested.
+        return tr("Tested on {tasks}: {sizes}.", tasks=on, sizes=", ".join(parts[:-1]))
+    schemes = tr("positions: {schemes}", schemes=listed(dict.fromkeys(positions), "or"))
+    return f"{on}: {', '.join([*parts, schemes, tr(_MASKS[frozenset(masks)])])}."
 
 
 def tested_in_words(finding: Finding) -> str:

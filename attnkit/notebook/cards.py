@@ -272,7 +272,8 @@ def _(question: Question) -> str:
     answer = Answer(question, records)
     rests_on = (records[name].claim for name in question.claims if name in records)
     claims = [
-        f"{escape(words.verdict_line)}: {escape(words.claim.title)} (<code>{words.claim.id}</code>)"
+        f"{escape(words.verdict_line)}: {escape(words.claim.title)} "
+        f"(<code>{words.claim.id}</code>). {escape(words.structure)}"
         for words in claims_in_words(records, rests_on)
     ]
     parts = [paragraph(answer.conclusion, "title"), paragraph(answer.reason)]

@@ -92,9 +92,10 @@ HEADINGS = {
 """Heading by outcome of a decided prediction; icons differ, so that colour is not needed."""
 
 _WIDTHS = {
-    "claim": 330,
+    "claim": 250,
+    "structure": 250,
     "verdict": 120,
-    "found": 560,
+    "found": 420,
     "predicted": 115,
     "came_true": 85,
     "seen": 180,
@@ -102,6 +103,9 @@ _WIDTHS = {
     "family": 130,
 }
 """Width in pixels of the columns of all claims, by their names in `COLUMNS`."""
+
+ROW_HEIGHT = 100
+"""Height in pixels of a row of all claims, for five lines."""
 
 _QUESTION = LinkField("question", WHY.id, by_text([*QUESTIONS, WHY.id, NEW]))
 
@@ -239,8 +243,13 @@ def show_answer(answer: Answer, words: ClaimInWords, choice: QuestionChoice) -> 
     with st.container(horizontal=True, gap="xsmall", key="rests_on"):
         for words in claims_in_words(answer.records, map(CLAIMS.__getitem__, question.claims)):
             verdict = tr(words.verdict) if words.verdict else words.verdict_line
-            label = f"**{verdict}**: {plain(tr(words.claim.title))}"
+            label = f"**{verdict}**: {titled(words)}"
             choice.button(words.claim.id, label, "open", icon=ICONS[words.verdict])
+
+
+def titled(words: ClaimInWords) -> str:
+    """Return the title of a claim and the structure in which it was tested, as a label."""
+    return plain(". ".join([tr(words.claim.title), words.structure]))
 
 
 def show_sweep(name: str) -> None:
@@ -317,7 +326,7 @@ def show_new_claims(choice: QuestionChoice, records: Records) -> None:
         st.caption(tr(":material/help: Undecided. Press a claim to see its evidence."))
         with st.container(horizontal=True, gap="xsmall"):
             for words in groups[Outcome.OPEN]:
-                choice.button(words.claim.id, plain(tr(words.claim.title)), "open_new")
+                choice.button(words.claim.id, titled(words), "open_new")
 
 
 def show_new_claim(words: ClaimInWords, heading: str, choice: QuestionChoice) -> None:
@@ -336,7 +345,7 @@ def show_new_claim(words: ClaimInWords, heading: str, choice: QuestionChoice) ->
             choice.button(claim.id, tr("Evidence"), "open_new", help=title, **look)
         st.markdown(f"**{plain(words.found)}**")
         numbers = f"{difference}. " if difference else ""  # some never solve it
-        st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
+        st.caption(plain(f"{numbers}{words.structure} {cache_in_words(claim)}"))
     figure = plot_learning(evidence, statement)
     if figure is not None:
         with right:
@@ -366,7 +375,7 @@ def show_claims(choice: QuestionChoice, records: Records) -> None:
 
 def all_claims(choice: QuestionChoice, records: Records) -> None:
     """Draw a table that can be sorted; choosing a row opens its claim."""
-    columns = ["claim", "source"] if is_quiet() else ["claim", "verdict", "found"]
+    columns = ["claim", "structure"] + (["source"] if is_quiet() else ["verdict", "found"])
     if records and not is_quiet():
         st.markdown(" ".join([total_in_words(records), tr("Tick a row to see its evidence.")]))
         if st.toggle(tr("Show all columns"), key="all_columns"):
@@ -386,7 +395,8 @@ def all_claims(choice: QuestionChoice, records: Records) -> None:
         pd.DataFrame(cells)[columns],
         hide_index=True,
         key=key,
-        height=460,
+        height=640,
+        row_height=ROW_HEIGHT,
         on_select=take_row,
         selection_mode="single-row",
         selection_default={"selection": {"rows": rows}},
@@ -402,6 +412,7 @@ def show_claim(words: ClaimInWords) -> None:
     """Draw the finding on a claim, and the buttons that train its models again."""
     claim, evidence, hidden = words.claim, words.evidence, is_hidden(words.claim.id)
     st.subheader(plain(tr(claim.title)), anchor=False)
+    st.caption(plain(words.structure))
     if evidence is None or hidden:
         show_source(claim)
     n_seeds = QuickForm.of(claim, evidence).n_seeds
