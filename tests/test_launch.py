@@ -22,7 +22,7 @@ from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import server_settings
 from attnkit.ui import address
 from attnkit.ui.lab import share
-from attnkit.ui.server import launch, startup
+from attnkit.ui.server import launch, service
 from attnkit.ui.server.launch import hub_address, hub_advice
 
 
@@ -192,8 +192,8 @@ def test_bad_input_is_one_line(run, served, monkeypatch):
 def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
     """Between the start of the training process and its end."""
     events = []
-    monkeypatch.setattr(startup, "start", lambda: events.append("start"))
-    monkeypatch.setattr(startup, "stop", lambda: events.append("stop"))
+    monkeypatch.setattr(service, "start", lambda: events.append("start"))
+    monkeypatch.setattr(service, "stop", lambda: events.append("stop"))
     monkeypatch.setattr(webbrowser, "open", events.append)
     monkeypatch.setattr(launch, "LISTENING_SECONDS", 0.0)
 

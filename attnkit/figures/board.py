@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,17 @@ import numpy as np
 from attnkit.analysis.attention_map import (
     MOST_COLUMNS,
     MapLayout,
+    axes_of,
     example_of,
+    lacking_note,
     map_layout_of,
     marked_pair,
+    shown_columns,
+    telling_layer,
 )
+from attnkit.analysis.attention_map import levels_of as cell_levels
+from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.reasons import headline
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE, Costs
 from attnkit.figures.curves import (
@@ -30,13 +38,15 @@ from attnkit.figures.curves import (
     top_of,
 )
 from attnkit.figures.diagram import count_matrices, variant_diagram
-from attnkit.figures.maps import attention_maps, of_head
 from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.tasks import NOTHING, Task
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
     asymmetry_in_words,
+    finding,
     in_percent,
+    measures_finding,
     percent,
     percent_interval,
     percent_limits,
@@ -45,6 +55,110 @@ from attnkit.training.summary import (
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import colors_of
+
+
+def attention_maps(
+    snapshot: Snapshot,
+    seed: int,
+    layer: int = 0,
+    head: int | None = 0,
+    frame: MapLayout | None = None,
+) -> dict[str, Any]:
+    """Return the attention maps of one seed's runs: rows are queries, columns are keys.
+
+    Args:
+        snapshot: Snapshot with the attention patterns of the probe example.
+        seed: One of the experiment's seeds.
+        layer: Index of the layer in `Experiment.layer_specs`.
+        head: Index of the head; None for the mean over the heads of a variant.
+        frame: Positions of rows and columns; None for those of `map_layout_of`.
+    """
+    experiment, probe = snapshot.experiment, snapshot.probe
+    task = experiment.task
+    example = example_of(snapshot)
+    frame = frame or map_layout_of(task, experiment.layer_specs[layer], example)
+    answers = snapshot.per_sharing(probe.answers.T)[..., experiment.seeds.index(seed)]
+    is_query = probe.labels != NOTHING
+    patterns = of_head(snapshot, probe.pattern, seed, layer, head)
+    panels = []
+    for i, (variant, pattern) in enumerate(zip(experiment.sharing, patterns, strict=True)):
+        right, cells, lacking = answers[:, i] == probe.labels, b"", ""
+        if pattern is None:
+            lacking = lacking_note(experiment.wiring(variant).sizes.n_heads)
+        elif "module" in variant.given and np.isnan(pattern).all():
+            lacking = tr("It does not return its pattern, so there is no map.")
+        else:
+            cells = cell_levels(shown_columns(pattern[frame.rows], frame)).tobytes()
+        panels.append(
+            {
+                "name": title_of(variant),
+                "lacking": lacking,
+                "cells": base64.b64encode(cells).decode(),
+                "answers": [
+                    _short(task.answer_text(int(answers[a, i]))) if a >= 0 else ""
+                    for a in frame.answers
+                ],
+                "right": [bool(right[a]) if a >= 0 else None for a in frame.answers],
+                "summary": tr(
+                    "{n_right} of {n} right", n_right=(right & is_query).sum(), n=is_query.sum()
+                ),
+            }
+        )
+    return {
+        "panels": panels,
+        **axes_of(task.label(probe.tokens), frame, example),
+        "answer_letters": _answer_letters(task, probe.labels[is_query]),
+    }
+
+
+def of_head(
+    snapshot: Snapshot, recorded: np.ndarray, seed: int, layer: int, head: int | None
+) -> list[np.ndarray | None]:
+    """Return what a layer's head recorded, (i, j), for every variant; None if it lacks the head.
+
+    Args:
+        snapshot: The snapshot.
+        recorded: (r, l, h, i, j) patterns or scores of the probe example.
+        seed: See `attention_maps`.
+        layer: See `attention_maps`.
+        head: See `attention_maps`.
+    """
+    experiment = snapshot.experiment
+    by_variant = snapshot.per_sharing(np.moveaxis(recorded[:, layer], 0, -1))
+    by_variant = by_variant[..., experiment.seeds.index(seed)]  # (h, i, j, variant)
+    chosen: list[np.ndarray | None] = []
+    for index, variant in enumerate(experiment.sharing):
+        heads = by_variant[: experiment.wiring(variant).sizes.n_heads, :, :, index]
+        if head is None:
+            chosen.append(heads.mean(0, dtype=np.float64))
+        else:
+            chosen.append(heads[head].astype(np.float64) if head < len(heads) else None)
+    return chosen
+
+
+def where_in_words(experiment: Experiment, seed: int, layer: int, head: int | None) -> str:
+    """Return seed, layer and head of maps in words, the latter two only if there are several."""
+    parts = [tr("seed {seed}", seed=seed)]
+    if len(experiment.layer_specs) > 1:
+        parts.append(experiment.layer_specs[layer].name)
+    if experiment.n_heads > 1:
+        parts.append(tr("mean of heads") if head is None else tr("head {head}", head=head + 1))
+    return ", ".join(parts)
+
+
+_LONGEST_ANSWER = 9
+"""Most characters of an answer beside a map."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_ANSWER else text[: _LONGEST_ANSWER - 1] + "…"
+
+
+def _answer_letters(task: Task, labels: np.ndarray) -> int:
+    """Return the width of the column of answers in characters, which fits all possible answers."""
+    classes = {*labels.tolist(), *range(min(task.n_classes, 128))}
+    return max(len(_short(task.answer_text(answer))) for answer in classes)
+
 
 BOARD_WIDTH = 1100
 """Width in pixels of all columns together in a window of 1440.
@@ -402,3 +516,68 @@ def _alt_text(column: dict[str, Any]) -> str:
 def _packed(values: np.ndarray) -> str:
     """Return values as little-endian float32 in base64."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
+
+
+def board_film(snapshots: Sequence[Snapshot]) -> bytes:
+    """Return the boards of one training at several moments, as a blob that browsers read.
+
+    Args:
+        snapshots: Snapshots of the training, in the order of their steps.
+    """
+    last = snapshots[-1]
+    experiment = last.experiment
+    boards = [_drawing(snapshot) for snapshot in snapshots]
+    accuracy = np.stack(
+        [one.per_sharing(one.history["accuracy"][-1]).mean(-1) for one in snapshots]
+    )
+    header = {
+        "film": experiment.hash,
+        "view": "training",
+        "task": experiment.task.name,
+        "request": {},
+        "title": experiment.task.title,
+        "steps": [snapshot.step for snapshot in snapshots],
+        "total_steps": experiment.training.steps,
+        "sentences": {"conclusion": [_conclusion(snapshot) for snapshot in snapshots]},
+        "variants": [
+            {"name": one["name"], "text": one["text"], "color": one["color"]}
+            for one in boards[-1]["columns"]
+        ],
+        "board": boards[-1],
+        "changes": [changes(one, boards[-1]) for one in boards],
+    }
+    return InspectionResult(header, {"accuracy": accuracy.astype(np.float32)}, {}).to_bytes()
+
+
+def changes(value: Any, base: Any) -> Any:
+    """Return what differs in a value of JSON from another one.
+
+    Returns:
+        For two dictionaries with the same keys, or two lists of the same length, a dictionary with
+        the changes of those entries that differ; otherwise the value in a list of its own.
+    """
+    if isinstance(value, dict) and isinstance(base, dict) and value.keys() == base.keys():
+        entries = {key: (one, base[key]) for key, one in value.items()}
+    elif isinstance(value, list) and isinstance(base, list) and len(value) == len(base):
+        entries = {str(k): pair for k, pair in enumerate(zip(value, base, strict=True))}
+    else:
+        return [value]
+    return {key: changes(one, other) for key, (one, other) in entries.items() if one != other}
+
+
+def _drawing(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the board of a snapshot as the Lab shows it first, with its text alternative."""
+    experiment = snapshot.experiment
+    layer = telling_layer(experiment.layer_specs)
+    head = None if experiment.n_heads > 1 else 0
+    drawing = board(snapshot, experiment, experiment.first_seed, layer, head)
+    alt = f"{finding(snapshot)} {measures_finding(snapshot)}"
+    return {**drawing, "alt": alt, "file": f"attnkit-{experiment.task.name}-board"}
+
+
+def _conclusion(snapshot: Snapshot) -> str:
+    """Return what the accuracies show, and the reason in the first seed if it is known."""
+    seed = snapshot.experiment.first_seed
+    reason = headline(snapshot, seed) if snapshot.step else None
+    told = "" if reason is None else reason.in_words(snapshot.experiment, seed)
+    return f"{told} {finding(snapshot)}".lstrip()

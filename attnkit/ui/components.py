@@ -27,9 +27,8 @@ from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
 from attnkit.foundation.language import ENGLISH, language, mark, tr
 from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
-from attnkit.ui.bundle import asset, script
-from attnkit.ui.cache import Cache
-from attnkit.ui.render_cache import example_cells, task_thumbnail
+from attnkit.ui.cache import Cache, example_cells, task_thumbnail
+from attnkit.ui.standalone import asset, script
 from attnkit.variants import Variant
 
 NARROWEST = 175

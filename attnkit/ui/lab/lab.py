@@ -6,30 +6,74 @@ in the browser's history, and it is written whenever the widgets describe a vali
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
-from attnkit.experiment.experiment import Experiment, default_settings, settings
-from attnkit.experiment.links import link_params, read_link
+from attnkit.examples import load_example
+from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
+from attnkit.experiment.links import from_broken_params, link_params, read_link, with_data
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.tasks import OwnData, Task, hash_in_link
+from attnkit.tasks import TASKS, OwnData, Task, hash_in_link
+from attnkit.tasks.own_data import is_hash
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.address import QUIET, Linked
+from attnkit.ui.address import QUIET, Linked, is_quiet, open_choice
+from attnkit.ui.cache import curves_only, with_variants
 from attnkit.ui.lab.classroom import lesson_link
-from attnkit.ui.lab.task_examples import shipped_example
-from attnkit.ui.render_cache import curves_only, with_variants
-from attnkit.ui.server.service import stored_experiment, training_service
+from attnkit.ui.language import page_link
+from attnkit.ui.server.service import stored_experiment, training_service, watcher
 from attnkit.ui.watched_job import WatchedJob
 from attnkit.variants import Variant, read_variants
 from attnkit.variants.sharing import Sharing
+
+
+@cache
+def default_experiment(task: str) -> Experiment:
+    """Return the experiment of a task at its default settings."""
+    return Experiment(task=task)
+
+
+@cache
+def shipped_example(task: str) -> Snapshot | None:
+    """Return the finished default experiment of a task; None if none ships or it is unreadable."""
+    try:
+        return load_example(task)
+    except (OSError, ValueError):
+        return None
+
+
+def thumbnail_examples() -> dict[str, Example]:
+    """Return one example by task name, of the tasks whose example has been drawn by now."""
+    examples = {name: _default_example(name) for name in TASKS}
+    return {name: example for name, example in examples.items() if isinstance(example, Example)}
+
+
+def thumbnails_missing() -> bool:
+    """Return whether examples of some tasks are still being drawn."""
+    return any(_default_example(name) is None for name in TASKS)
+
+
+def _default_example(task: str) -> Example | str | None:
+    """Return an example of a task at its defaults, the reason why there is none, or None for now.
+
+    None means that the training process has not answered yet.
+    """
+    try:
+        experiment = default_experiment(task)
+    except Exception as error:  # a task of a plugin may raise anything; the others are shown
+        return str(error)
+    return training_service().example(experiment)
+
 
 FAST_SECONDS = 2.0
 """Estimated seconds of training below which changed settings train by themselves, if enabled."""
@@ -389,3 +433,125 @@ class Lab(WatchedJob, Linked):
             existing = training_service().find(self.experiment, self.watcher)
             if existing is not None:
                 self.show_found(existing)
+
+
+OPENING_SECONDS = 30.0
+"""Seconds after a page was opened in which every run sends all widgets' values to the browser.
+
+Streamlit drops unsent values when a page is drawn anew, and a browser that never received a value
+draws an empty box."""
+
+
+def open_lab(page: str = "lab") -> Lab:
+    """Return the Lab of this visitor, made from the link if it is new or the link has changed."""
+    comes_from_elsewhere = st.session_state.get("page") != page
+    lab = open_choice(
+        page,
+        "lab",
+        lambda: Lab(default_experiment(DEFAULT_TASK), watcher=watcher(), quiet=is_quiet()),
+    )
+    if comes_from_elsewhere:
+        lab.opened_at = time.monotonic()
+    opening = time.monotonic() - lab.opened_at < OPENING_SECONDS
+    for name, value in lab.experiment.settings().items():
+        key = setting_key(name)  # Streamlit may keep a left page's old values
+        if comes_from_elsewhere:
+            st.session_state[key] = value
+        elif opening or key not in st.session_state:
+            st.session_state[key] = st.session_state.get(key, value)
+    return lab
+
+
+def lab_link(label: str, params: dict[str, str] | None = None) -> None:
+    """Draw a link that opens the Lab."""
+    link = None if params is None else with_hidden(params)
+    page_link("lab", label, icon=":material/science:", query_params=link)
+
+
+def stay() -> None:
+    """Keep the jobs of this visitor alive, whatever page they are on.
+
+    A tab that was cut off comes back as another tab, so the watcher is read anew.
+    """
+    lab: Lab | None = st.session_state.get("lab")
+    if lab is not None:
+        lab.watcher = watcher()
+        for job_id in lab.watched:
+            training_service().job(job_id, lab.watcher)
+
+
+def with_hidden(params: dict[str, str]) -> dict[str, str]:
+    """Return query parameters of the Lab that hide the controls that this visitor's link hides.
+
+    On a hosted copy, only the hash of own data stands in them: the session has the data.
+    """
+    data = params.get("data", "")
+    if data and not is_hash(data) and server_settings().hosted:
+        params = {**params, "data": hash_in_link(data)}
+    lab: Lab | None = st.session_state.get("lab")
+    return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params
+
+
+def change_task(lab: Lab, task: str, data: str = "") -> None:
+    """Switch the task, and keep the changed settings that the new task has, too.
+
+    The first seed is not kept, so that the new task opens with its finished example.
+    Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
+    go with the new task are those of the task; with data of one's own, that is told.
+
+    Args:
+        task: Name of the task.
+        data: Data of one's own, for a task that has them.
+
+    Raises:
+        InvalidExperiment: If the data cannot be used, or not on this copy.
+    """
+
+    def made(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
+        fields = {**fields, "task": task}
+        return with_data(fields, data) if data else from_broken_params(fields)
+
+    lab.read_widgets()
+    defaults = default_settings(task)
+    changed = {k: v for k, v in lab.experiment.to_params().items() if k in defaults}
+    for name in ("sharing", "first_seed", "data", "n_entries" if data else ""):
+        changed.pop(name, None)
+    is_default = lab.chosen == defaults["sharing"]
+    variants = [] if is_default else [Variant(name) for name in lab.chosen]
+    without_variants, _ = made(changed)
+    if over := server_settings().data_problems(without_variants):
+        raise InvalidExperiment(over)
+    fitting: list[Variant] = []
+    lab.lost = []
+    for variant in variants:
+        try:
+            without_variants.replace(sharing=[variant])
+        except InvalidExperiment as error:
+            lab.lost += error.problems
+        else:
+            fitting.append(variant)
+    if fitting:
+        changed["sharing"] = ",".join(fitting)
+    experiment, problems = made(changed)
+    if data:
+        lab.lost += problems
+    lab.set(experiment)
+
+
+def use_data(lab: Lab, task: str, data: str) -> None:
+    """Set up a task on data of one's own, with the settings of the link that awaits them.
+
+    Raises:
+        InvalidExperiment: If the data cannot be used, or not on this copy.
+    """
+    if not lab.awaited:
+        change_task(lab, task, data)
+        return
+    experiment, problems = with_data({**lab.awaited, "task": task}, data)
+    if over := server_settings().data_problems(experiment):
+        raise InvalidExperiment(over)
+    if lab.awaited.get("data") not in ("", hash_in_link(experiment.settings()["data"])):
+        reason = mark("but these are other data; all other settings are those of the link")
+        problems.append(Problem("data", lab.awaited["data"], reason))
+    lab.problems += problems
+    lab.set(experiment)

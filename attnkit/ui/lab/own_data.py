@@ -39,8 +39,7 @@ from attnkit.tasks.own_files import (
     read_data,
 )
 from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab, setting_key
-from attnkit.ui.lab.task_change import use_data
+from attnkit.ui.lab.lab import Lab, setting_key, use_data
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.widgets import bound

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attnkit.ui.inside.film_page import film_page
-from attnkit.ui.inside.inspected_run import ATTENTION_TITLE
+from attnkit.ui.inspected_run import ATTENTION_TITLE, film_page
 
 
 def draw() -> None:

@@ -40,11 +40,11 @@ from attnkit.training.metrics import asymmetry
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
+from attnkit.ui.lab.lab import with_hidden
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service, watcher
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import with_hidden
 from attnkit.ui.sweeps import (
     BASELINE,
     OWN,

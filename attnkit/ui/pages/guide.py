@@ -12,14 +12,14 @@ from attnkit.service.classes import LEAST_PUPILS, MOST_PUPILS, USUAL_PUPILS
 from attnkit.service.server import server_settings
 from attnkit.ui import components, words
 from attnkit.ui.address import dashboard_address, with_language
-from attnkit.ui.lab import classroom, tour
+from attnkit.ui.lab import classroom
+from attnkit.ui.lab.classroom import lesson_field, lessons
 from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
-from attnkit.ui.lab.presets import PRESETS, Preset
+from attnkit.ui.lab.lab import lab_link
+from attnkit.ui.lab.presets import PRESETS, Preset, begin_in_lab
 from attnkit.ui.lab.share import reachable
 from attnkit.ui.language import page_link
-from attnkit.ui.reference.lessons import lesson_field, lessons
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound, warn_once
 
 
@@ -53,7 +53,7 @@ def show_guide() -> None:
     )
     label = tr("Take the tour: six steps in the Lab")
     if st.button(label, type="primary", icon=":material/tour:"):
-        tour.begin_in_lab()
+        begin_in_lab()
     components.glossary(Experiment(), key="glossary")
     with st.container(horizontal=True, vertical_alignment="center"):
         page_link("questions", tr("The answers"), icon=":material/help:")

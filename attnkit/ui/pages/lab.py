@@ -15,38 +15,44 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
 from attnkit.training.pace import duration_in_words
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
-from attnkit.ui.lab import classroom, composer, own_attention, share, task_examples
+from attnkit.ui.lab import classroom, composer, share
 from attnkit.ui.lab.board import (
     draw_board,
     draw_planned_board,
     explain_result,
     larger_charts,
+    numbers,
     pick_view,
 )
 from attnkit.ui.lab.controls import labels_of, setting_widgets
 from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
-from attnkit.ui.lab.guess import follow_class, guess_area, quiet_switch
-from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
-from attnkit.ui.lab.numbers import numbers
+from attnkit.ui.lab.guess import awaits_guess, follow_class, guess_area, quiet_switch
+from attnkit.ui.lab.lab import (
+    MOST_COLUMNS,
+    Lab,
+    change_task,
+    open_lab,
+    setting_key,
+    thumbnail_examples,
+    thumbnails_missing,
+)
 from attnkit.ui.lab.own_data import ask_for_data, own_data_area, use_requested_data
-from attnkit.ui.lab.status import earlier_task_note, status_line
-from attnkit.ui.lab.task_change import change_task
-from attnkit.ui.lab.tour import tour_area
-from attnkit.ui.lab.training_buttons import training_buttons
+from attnkit.ui.lab.presets import tour_area
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.service import training_service
+from attnkit.ui.server.service import training_service, training_time
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import open_lab
-from attnkit.ui.watched_job import moves, show_refusal
+from attnkit.ui.watched_job import moves, show_refusal, status_of
 from attnkit.ui.widgets import bound
+from attnkit.ui.words import ROLES
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.3
@@ -111,7 +117,7 @@ def draw() -> None:
     show_messages(lab)
 
     # Before the thumbnails are drawn: some may come meanwhile, and would be missing on the page.
-    some_missing = task_examples.thumbnails_missing()
+    some_missing = thumbnails_missing()
     with bar:
         show_task(lab)
         buttons = st.container(horizontal=True, key="actions", width="content")
@@ -140,7 +146,7 @@ def draw() -> None:
     job = lab.job
     if experiment is not None and experiment.unequal_costs:
         st.warning(plain(experiment.unequal_costs))
-    own_attention.changed_files(lab)
+    composer.changed_files(lab)
     guess_area(lab)
     with buttons:
         training_buttons(lab, experiment, job)
@@ -169,7 +175,7 @@ def draw() -> None:
             if example is None:
                 has_come = lab.example_of_maps() is not None
             else:
-                has_come = not task_examples.thumbnails_missing()
+                has_come = not thumbnails_missing()
             if has_come:
                 redraw()
 
@@ -210,7 +216,7 @@ def show_task(lab: Lab) -> None:
     if "task" in lab.hidden:
         st.markdown(f"**{tr(task.title)}**  \n{tr(task.question)}")
     else:
-        examples = task_examples.thumbnail_examples()
+        examples = thumbnail_examples()
         components.task_gallery(task.name, examples, request_task, key="gallery")
 
 
@@ -221,7 +227,7 @@ def request_task() -> None:
 
 def pick_variants(lab: Lab) -> PopoverContainer | None:
     """Draw the switches of the variants; return the popover that adds one, unless it is hidden."""
-    if own_attention.take_loaded(lab):
+    if composer.take_loaded(lab):
         st.session_state[composer.OPEN] = False
     if "sharing" not in lab.hidden:
         st.pills(
@@ -351,3 +357,158 @@ def live_area(lab: Lab, job: Job | None, *, is_valid: bool) -> None:
             draw_board(snapshot, columns, view, lab.previous)
     if snapshot is not None:
         larger_charts(lab, snapshot)
+
+
+def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
+    """Return one line about the run on screen; Markdown."""
+    if job is None:
+        return _line_without_job(lab, snapshot, is_valid=is_valid)
+    came_finished = job.state == "finished" and lab.came_finished
+    status = status_of(job, snapshot, came_finished=came_finished)
+    if job.state == "failed":
+        return " ".join([status, tr("Press **Train** to try again.")])
+    if not job.begun:
+        advice = {
+            "stopped": tr("Press **Train** to queue it again."),
+            "paused": tr("**Train** takes its place in the queue again."),
+        }
+        return " ".join(filter(None, [status, advice.get(job.state)]))
+    if snapshot is None or job.snapshot is None:
+        return status
+    notes = [tr("The training was interrupted and began anew.")] if job.restarts else []
+    notes += _untrained_note(lab, snapshot)
+    if not is_valid:
+        notes = [tr("These columns show the last training: your settings cannot be trained.")]
+    if job.unstored:
+        notes.insert(0, _unstored_note(job))
+    if came_finished and not notes:
+        time = training_time(snapshot.experiment, reuse=False)
+        notes = [tr("Press **Train** to watch it happen, in {time}.", time=time)]
+    others = [tr("For others who watch, it goes on.")] if lab.private_state is not None else []
+    return " ".join([status, *others, *notes])
+
+
+def _unstored_note(job: Job) -> str:
+    """Return why the result of a job is not stored."""
+    reason = plain(tr(job.unstored))
+    if job.tried_again:
+        return tr("Not stored yet: {reason}.", reason=reason)
+    return tr("Not stored: {reason}.", reason=reason)
+
+
+def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) -> str:
+    if not is_valid:
+        return tr("These settings cannot be trained: the reason stands above.")
+    if snapshot is None:
+        advice = tr("Not trained yet. Press **Train**.")
+        if awaits_guess(lab):
+            advice = tr("Not trained yet. Guess, then press **Train**.")
+        return f"{advice} {_time_it_takes(lab)}"
+    example = tr_n(
+        "A finished example: {n} model, {steps} steps.",
+        "A finished example: {n} models, {steps} steps.",
+        snapshot.experiment.n_runs,
+        steps=snapshot.experiment.training.steps,
+    )
+    notes = _untrained_note(lab, snapshot) or [
+        tr("Press **Train** to watch it happen."),
+        _time_it_takes(lab),
+    ]
+    return f"{' '.join([example, *notes])}  \n{tr(ROLES)}"
+
+
+def _time_it_takes(lab: Lab) -> str:
+    """Return about how long Train will take for the Lab's settings, as a sentence."""
+    return tr("It takes {time}.", time=training_time(lab.experiment, reuse=not lab.opens_untrained))
+
+
+def _untrained_note(lab: Lab, snapshot: Snapshot) -> list[str]:
+    """Return sentences about variants or settings that the columns on screen do not show."""
+    if not can_share_runs(snapshot.experiment, lab.experiment):
+        note = tr(
+            "These columns show the last training, which had other settings. Press **Train** to "
+            "train yours."
+        )
+        return [note, _time_it_takes(lab)]
+    lacking = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
+    if not lacking:
+        return []
+    note = tr("Not trained yet: {names}. Press **Train**.", names=plain(lacking))
+    return [note, _time_it_takes(lab)]
+
+
+def earlier_task_note(snapshot: Snapshot) -> str:
+    """Return which task trains the embedding, for a run that starts on an earlier task."""
+    turn = snapshot.experiment.training.earlier_steps
+    if not turn:
+        return ""
+    if snapshot.step < turn:
+        return tr("Until step {step} the embedding is trained on the earlier question.", step=turn)
+    return tr(
+        "Since step {step} the embedding is frozen and all else learns the new question.",
+        step=turn,
+    )
+
+
+def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -> None:
+    """Draw the buttons, except those that a class link hides."""
+    fits = job is not None and job.experiment == experiment
+    active = job is not None and job.active
+    paused = job is not None and job.state == "paused"
+    invalid = experiment is None or awaits_guess(lab)
+    st.button(
+        _train_label(lab, job, fits=fits),
+        type="primary",
+        icon=":material/play_arrow:",
+        width=168,  # as wide as its longest label, so that the others stay where they are
+        on_click=lab.train,
+        disabled=invalid or (active and fits),
+        key="train",
+    )
+    stepping = invalid or active or (paused and lab.private_state is not None)
+    step_help = tr("Train up to the next evaluation, then pause.")
+    stop_help = tr("End this run and keep what it reached.")
+    reset_help = tr("Back to step 0: the same weights and the same data again.")
+    seeds_help = tr("Other weights and other data, same settings; trains at once.")
+    for key, label, icon, press, disabled, tip in (
+        ("pause", tr("Pause"), "pause", lab.pause, not active, None),
+        ("step", tr("Step"), "skip_next", lab.step, stepping, step_help),
+        ("stop", tr("Stop"), "stop", lab.stop, not (active or paused), stop_help),
+        ("reset", tr("Reset"), "replay", lab.reset, invalid, reset_help),
+        ("new_seeds", tr("New seeds"), "casino", lab.new_seeds, invalid, seeds_help),
+    ):
+        if key == "stop" or "buttons" not in lab.hidden:
+            icon = f":material/{icon}:"
+            st.button(label, icon=icon, on_click=press, disabled=disabled, key=key, help=tip)
+    if lab.hidden or lab.unhidden:
+        st.button(
+            tr("Show all controls") if lab.hidden else tr("Hide controls again"),
+            icon=":material/visibility:" if lab.hidden else ":material/visibility_off:",
+            type="tertiary",
+            on_click=lab.show_all,
+            key="show_all",
+        )
+
+
+def _is_seen(lab: Lab, job: Job | None, *, fits: bool) -> bool:
+    """Return whether the visitor has seen how these settings train, up to the end."""
+    return fits and job is not None and job.state == "finished" and not lab.came_finished
+
+
+def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
+    """Return the label of the first button, which says what pressing it does."""
+    if awaits_guess(lab):
+        return tr("Guess first")
+    # Translators: Label of the button that begins training; the texts that name it say **Train**.
+    train = tr("Train")
+    if job is None:
+        return train
+    if not fits:
+        keeps_runs = job.state == "finished" and not lab.opens_untrained
+        keeps_runs = keeps_runs and can_share_runs(job.experiment, lab.experiment)
+        is_partly_new = keeps_runs and bool(lab.lacking(job.experiment))
+        return tr("Train what is new") if is_partly_new else tr("Train new settings")
+    if _is_seen(lab, job, fits=fits):
+        return tr("Train again")
+    has_steps = job.snapshot is not None and job.snapshot.step > 0
+    return tr("Resume") if job.state in ("paused", "stopped") and has_steps else train

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnkit.ui.inside.film_page import film_page
+from attnkit.ui.inspected_run import film_page
 
 
 def draw() -> None:

@@ -48,7 +48,7 @@ from attnkit.foundation.tables import markdown_table
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import (
+from attnkit.ui.inspected_run import (
     InspectedRun,
     choose,
     open_inspected_run,
@@ -56,12 +56,11 @@ from attnkit.ui.inside.inspected_run import (
     result_of,
 )
 from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.lab import Lab, lab_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import lab_link
 from attnkit.ui.watched_job import WatchedJob, live, moves, show_refusal, status_of
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant

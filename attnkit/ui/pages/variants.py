@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
-from attnkit.examples import TASK, RecordedVariants, default_of, load_variants
+from attnkit.examples import TASK, RecordedAccuracy, RecordedVariants, default_of, load_variants
 from attnkit.experiment import Experiment
+from attnkit.experiment.costs import Costs
 from attnkit.figures.diagram import LEGEND
 from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.foundation.tables import markdown_table
+from attnkit.foundation.words import capitalised, listed, verb
+from attnkit.sweeps.conclusion import direction_note
 from attnkit.tasks import TASKS
+from attnkit.training.summary import percent, percent_beside, percent_limits, whole_percent
 from attnkit.ui import components
-from attnkit.ui.address import open_choice
-from attnkit.ui.lab.composer import costs_line, other_names
+from attnkit.ui.address import Linked, LinkField, open_choice
+from attnkit.ui.lab.composer import costs_line, key_of_text, other_names
 from attnkit.ui.lab.guess import awaits_first_run
+from attnkit.ui.lab.lab import lab_link
 from attnkit.ui.markdown import plain
-from attnkit.ui.reference.variant_choice import VariantChoice
-from attnkit.ui.reference.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST, key_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 TABLE_HEIGHT = 420
 """Pixels of the table: eleven rows, the others by scrolling."""
@@ -202,3 +213,148 @@ def explain_words() -> None:
             "the Lab and this page then list it. A new word is a subclass of `Option`, with "
             "`register_option`."
         )
+
+
+@dataclass
+class VariantChoice(Linked):
+    """One visitor's choice of a variant.
+
+    Attributes:
+        key: Key of the chosen entry in the catalogue.
+        problems: Problems of the link, in sentences.
+        version: Version of the table; a new one begins when the link chooses a row.
+    """
+
+    key: str = ""
+    problems: list[str] = field(default_factory=list)
+    version: int = 0
+
+    @property
+    def entry(self) -> Named:
+        """The chosen entry: the first of the catalogue if none was chosen, or it is gone."""
+        return CATALOGUE.get(self.key) or next(iter(CATALOGUE.values()))
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Choose the variant of a link; if the catalogue has none of that name, say so."""
+        self.link, self.problems = params, []
+        self.key = _FIELD.read(params, self.problems)
+        self.version += 1
+
+    def take_row(self, keys: Sequence[str], rows: Sequence[int]) -> None:
+        """Choose a row of the table."""
+        if rows and rows[0] < len(keys):
+            self.key = keys[rows[0]]
+
+    def stay_among(self, keys: Sequence[str]) -> None:
+        """Choose the first of these entries, unless one of them is chosen already."""
+        if keys and key_of(self.entry.name) not in keys:
+            self.key = keys[0]
+
+    def write_link(self) -> None:
+        """Write the choice into the address bar."""
+        is_first = self.entry is next(iter(CATALOGUE.values()))
+        self.set_link({} if is_first else {"variant": self.entry.name})
+
+
+_FIELD = LinkField("variant", "", key_of_text, "a name in the table; the first is shown instead")
+
+
+_MOST_NAMED = 3
+"""Variants below the threshold that the sentence names, at most; the lowest come first."""
+
+
+def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> str:
+    """Return one sentence about the recorded accuracies: how many succeed, and which fall short."""
+    known = [(one, a) for one in entries if (a := recorded_of(one, recorded)) is not None]
+    if recorded is None or not known:
+        return f"There are {len(entries)} named ways to make queries, keys and values."
+    below = sorted((a.mean, one.name) for one, a in known if not a.reached)
+    n_known, n_reached = len(known), len(known) - len(below)
+    which = f"All {n_known}" if not below else f"{n_reached} of {n_known}"
+    which += "" if n_known == len(entries) else " measured"
+    sentence = (
+        f"{which} variants reach {percent(recorded.threshold)} accuracy on the task "
+        f"“{TASKS[recorded.task].title}”"
+    )
+    if not below:
+        return f"{sentence}."
+    lowest = listed(
+        [
+            f"{name} ({percent_beside(mean, recorded.threshold)})"
+            for mean, name in below[:_MOST_NAMED]
+        ]
+    )
+    if len(below) > _MOST_NAMED:
+        return f"{sentence}; the lowest are {lowest}."
+    return f"{sentence}; {lowest} {verb(below, 'does', 'do')} not."
+
+
+def note(recorded: RecordedVariants | None) -> str:
+    """Return why variants with symmetric scores reach the threshold; empty if they do not."""
+    if recorded is None:
+        return ""
+    reached = {name for name, accuracy in recorded.accuracy.items() if accuracy.reached}
+    return direction_note(recorded.task, reached)
+
+
+def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None) -> pd.DataFrame:
+    """Return a table with one row per entry, in the order given; unknown numbers are missing."""
+    import pandas as pd
+
+    rows = []
+    for entry in entries:
+        costs, accuracy = costs_of(entry), recorded_of(entry, recorded)
+        rows.append(
+            {
+                "name": entry.name,
+                "what": entry.brief,
+                "accuracy": None if accuracy is None else whole_percent(accuracy.mean),
+                "interval": interval_of(accuracy),
+                "parameters": None if costs is None else costs.parameters,
+                "kv_cache": None if costs is None else costs.kv_cache,
+                "family": entry.family,
+                "source": short_source(entry.source),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.astype(dict.fromkeys(("accuracy", "parameters", "kv_cache"), "Int64"))
+
+
+def costs_of(entry: Named) -> Costs | None:
+    """Return the costs of an entry at default sizes; None if it does not go with them."""
+    try:
+        return default_of(entry.variant).costs(entry.variant)
+    except InvalidExperiment:
+        return None
+
+
+def recorded_of(entry: Named, recorded: RecordedVariants | None) -> RecordedAccuracy | None:
+    """Return the recorded accuracy of an entry; None if there is none."""
+    return None if recorded is None else recorded.accuracy.get(entry.variant.value)
+
+
+def accuracy_in_words(entry: Named, recorded: RecordedVariants | None) -> str:
+    """Return the recorded accuracy of an entry in a sentence; empty if there is none."""
+    accuracy = recorded_of(entry, recorded)
+    if recorded is None or accuracy is None:
+        return ""
+    limits = interval_of(accuracy)
+    verdict = "" if accuracy.reached else f", below {percent(recorded.threshold)}"
+    interval = f" (95% interval {limits})" if limits else ""
+    task = TASKS[recorded.task].title
+    mean = percent(accuracy.mean)
+    if verdict:
+        mean = percent_beside(accuracy.mean, recorded.threshold)
+    return f"Accuracy on the task “{task}”: {mean}{interval}{verdict}."
+
+
+def interval_of(accuracy: RecordedAccuracy | None) -> str:
+    """Return the limits of a recorded accuracy in percent; empty if they are the same."""
+    return "" if accuracy is None else percent_limits(accuracy.low, accuracy.high)
+
+
+def short_source(source: str) -> str:
+    """Return a citation without the numbers of preprints and without notes on how it was read."""
+    noise = r", arXiv [\d.]+|^reported: (after )?| \((abstract|there [^)]*)\)"
+    shortened = re.sub(noise, "", source)
+    return capitalised(shortened)

@@ -174,9 +174,9 @@ async def lifespan(
     from streamlit import config
     from streamlit.web.server.server_util import get_url
 
-    from attnkit.ui.server import startup
+    from attnkit.ui.server import service
 
-    startup.start()
+    service.start()
     manual = config.is_manually_set("browser.serverAddress")
     host = st.get_option("browser.serverAddress" if manual else "server.address")
     reached = "localhost" if host in _ALL_ADDRESSES else host
@@ -190,7 +190,7 @@ async def lifespan(
         loop = asyncio.get_running_loop()
         loop.call_later(LISTENING_SECONDS, webbrowser.open, address)
     yield
-    startup.stop()
+    service.stop()
 
 
 def options_of_user(script: str) -> dict[str, Any]:

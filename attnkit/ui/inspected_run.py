@@ -14,11 +14,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.attention_map import telling_layer
-from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.custom_phone_book import is_phone_book, shortened
+from attnkit.analysis.export import (
+    command_line,
+    experiment_code,
+    folder_of,
+    module_code,
+    module_weights,
+)
+from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import problems_in_words
@@ -27,12 +36,15 @@ from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
 from attnkit.ui.cache import Cache
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.custom_phone_book import book_fields, read_question
+from attnkit.ui.lab.lab import Lab, lab_link, open_lab
 from attnkit.ui.markdown import plain
+from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service, training_time
-from attnkit.ui.session import lab_link, open_lab
+from attnkit.ui.standalone import standalone_html
 from attnkit.ui.watched_job import live, moves, show_refusal, status_of
-from attnkit.ui.widgets import bound
+from attnkit.ui.widgets import bound, download
+from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
@@ -406,3 +418,200 @@ def _note_on_modules(experiment: Experiment, page: str) -> None:
         weights = f"Numbers of W_Q and W_K are empty for {listed(names)}: a PyTorch module has no"
         text = " ".join([f"{weights} such matrices that attnkit knows of.", *missing])
     st.caption(plain(text))
+
+
+def film_page(
+    page: str, title: str, view: View, below: Callable[[Lab], None] = lambda lab: None
+) -> None:
+    """Draw a page of a view; `below` draws between its figures and the downloads."""
+    require_route()
+    subject = open_inspected_run(page, title)
+    layer, head = pick_layer_and_head(subject)
+    example = _pick_example(subject)
+    if example is None:
+        below(subject.lab)
+        return
+    query, key = _pressed(subject, example, layer) if view == "attention" else (0, None)
+    inspection = replace(
+        example, view=view, layer=layer, head=head, query_index=query, key_position=key
+    )
+    show_film(subject, inspection, page)
+    below(subject.lab)
+    take_away(subject, inspection, page, title)
+
+
+def _pick_example(subject: InspectedRun) -> Inspection | None:
+    """Draw the picker in the subject's row, and return the example as an inspection of attention.
+
+    Held-out examples are sorted by their number of wrong answers, most first. Where the task is a
+    phone book, visitors can write their own; None is returned while it has problems.
+    """
+    task = subject.experiment.task
+    descriptions, order = _descriptions(subject)
+    key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
+    own_book = remembered("custom_book", (False, True), False)
+    is_custom = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
+    example = subject.row.selectbox(
+        "Example, most wrong answers first",
+        order,
+        format_func=descriptions.__getitem__,
+        width=320,
+        disabled=is_custom,
+        **remembered("example", order, 0, key),
+    )
+    if is_phone_book(task):
+        subject.row.toggle("A phone book of your own", **own_book)
+    return _custom_book(subject) if is_custom else Inspection("attention", example=example)
+
+
+def _descriptions(subject: InspectedRun) -> tuple[list[str], list[int]]:
+    """Return the description of every example, and the order in which they are listed.
+
+    While the run trains, there is only the example of the Lab.
+    """
+    job = subject.ask_for_film()
+    blob = subject.inspect(Inspection("examples")) if job is not None and job.over else None
+    if not isinstance(blob, bytes):
+        return ["The example of the Lab"], [0]
+    header = InspectionResult.from_bytes(blob).header
+    descriptions = []
+    for index, example in enumerate(header["examples"]):
+        n_answers = example["n_asked"] * len(header["variants"])
+        wrong = f"{example['n_wrong']} of {n_answers} answers wrong"
+        name = "The Lab’s" if index == 0 else index + 1
+        descriptions.append(f"{name}: {wrong}. {example['text']}")
+    return descriptions, header["order"]
+
+
+def _custom_book(subject: InspectedRun) -> Inspection | None:
+    task = subject.experiment.task
+    assert is_phone_book(task)
+    text, name, right = book_fields(task, "inspected_")
+    asked = read_question(task, text, name)
+    if asked is None:
+        return None
+    book, question, notes = asked
+    right.caption(notes)
+    return Inspection(
+        "attention",
+        tokens=tuple(tuple(int(field) for field in token) for token in question.tokens),
+        names=tuple(shortened(entry.name) for entry in book.entries),
+        numbers=tuple(shortened(question.classes[c]) for c in sorted(question.classes)),
+        right=tuple(question.right),
+        query_index=question.row,
+    )
+
+
+def _pressed(
+    subject: InspectedRun, example: Inspection, layer: int
+) -> tuple[int | None, int | None]:
+    """Return the query and the key that were pressed in figures of the same example and layer.
+
+    They are the index of the query and the position of the key; None if none was pressed.
+    """
+    memory = st.session_state.setdefault("remembered", {})
+    if memory.get("example of the query") != example:
+        memory["example of the query"] = example
+        memory.pop("query_index", None)
+        memory.pop("key_position", None)
+    pressed: int | None = memory.get("query_index", example.query_index)
+    key: int | None = memory.get("key_position")
+    positions = range(*subject.experiment.layer_specs[layer].key_positions)
+    if example.tokens:  # a custom book has a size of its own
+        positions = range(len(example.tokens))
+    return pressed, key if key in positions else None
+
+
+def take_away(subject: InspectedRun, inspection: Inspection, component: str, title: str) -> None:
+    """Draw the downloads of a page that shows a film; they are made when the expander is opened."""
+    expander = st.expander(
+        "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
+    )
+    if expander.open:
+        with expander:
+            st.markdown(
+                "**This page as one file.** It works without a server and without a network: the "
+                "slider, Play, numbers where you point. It has the example and the query that are "
+                "shown now. Each figure’s **Save** gives SVG, PNG, CSV."
+            )
+            job = subject.ask_for_film()
+            if job is None or not job.over:
+                st.caption("The file can be downloaded when the training has ended.")
+            else:
+                page_as_file(subject, inspection, component, title)
+            st.divider()
+            _module(subject)
+            st.divider()
+            st.markdown("**This experiment** in a terminal, and in Python.")
+            st.code(command_line(subject.run), language="bash", wrap_lines=True)
+            st.code(experiment_code(subject.run), language="python", wrap_lines=True)
+
+
+def page_as_file(
+    subject: InspectedRun,
+    inspection: Inspection,
+    component: str,
+    title: str,
+    label: str = "Page as HTML",
+    help: str | None = None,
+) -> None:
+    """Draw the download of a page that shows a film, as one HTML file.
+
+    The file is made when the button is pressed; a seed whose film is gone is then trained again.
+    """
+    experiment = subject.experiment
+
+    def page() -> str:
+        blob = _taken(subject.inspect_when_over(replace(inspection, since=-1)))
+        names = ", ".join(title_of(variant) for variant in experiment.sharing)
+        task = experiment.task.title
+        note = f"{task}, seed {experiment.first_seed}: {names}."
+        return standalone_html(title, component, blob, note, command_line(subject.run))
+
+    file = f"attnkit-{experiment.task.name}-{component}.html"
+    download(label, page, file, key="page_html", icon="html", help=help)
+
+
+def _taken(answer: bytes | str | None) -> bytes:
+    if not isinstance(answer, bytes):
+        raise RuntimeError(answer or "the film is not there any more")
+    return answer
+
+
+def _module(subject: InspectedRun) -> None:
+    experiment = subject.experiment
+    st.markdown(
+        "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
+        "but torch, and its weights of this seed, which `safetensors` reads."
+    )
+    variants = [variant for variant in experiment.sharing if "module" not in variant.given]
+    if not variants:
+        return
+    variant: Variant = st.selectbox(
+        "Variant", variants, format_func=title_of, key="exported_variant", width=260
+    )
+    code = module_code(experiment, variant)
+    with st.container(horizontal=True):
+        file = f"attnkit-{experiment.task.name}-{folder_of(variant)}.py"
+        download("Module (.py)", code, file, key="module_code", icon="code")
+        job = subject.ask_for_film()
+        if job is not None and job.state == "finished":
+            download(
+                "Weights (.safetensors)",
+                partial(_weights, subject, variant),
+                "weights.safetensors",  # the name that the module loads
+                key="module_weights",
+                icon="weight",
+            )
+    st.code(code, language="python", wrap_lines=True)
+
+
+def _weights(subject: InspectedRun, variant: Variant) -> bytes:
+    blob = _taken(subject.inspect(Inspection("weights")))
+    prefix = f"{subject.experiment.sharing.index(variant)}/"
+    weights: dict[str, np.ndarray] = {
+        name.removeprefix(prefix): array
+        for name, array in InspectionResult.from_bytes(blob).fixed.items()
+        if name.startswith(prefix)
+    }
+    return module_weights(subject.experiment, variant, weights)
