@@ -155,7 +155,6 @@ def _short(text: str) -> str:
 
 
 def _answer_letters(task: Task, labels: np.ndarray) -> int:
-    """Return the width of the column of answers in characters, which fits all possible answers."""
     classes = {*labels.tolist(), *range(min(task.n_classes, 128))}
     return max(len(_short(task.answer_text(answer))) for answer in classes)
 
@@ -352,7 +351,6 @@ _DIFFERENCES = {
 
 
 def _costs_of_module(origin: str, costs: Costs) -> str:
-    """Return the costs of a module, whose KV cache may be unknown."""
     if costs.kv_cache is None:
         return tr(
             "a PyTorch module from {file}, {parameters:,} parameters, an unknown number of numbers "
@@ -407,14 +405,12 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
 
 
 def _curve(history: History, variant: Variant, top: float) -> dict[str, str]:
-    """Return the mean of a variant with its 95% limits, cut to the axis."""
     return {name: _packed(v) for name, v in vars(history.intervals[variant].within(0, top)).items()}
 
 
 def _maps(
     snapshot: Snapshot, seed: int, layer: int, head: int | None, n_columns: int
 ) -> dict[str, Any]:
-    """Return the attention maps, cut to the width of one of `n_columns` columns of the board."""
     experiment = snapshot.experiment
     width = BOARD_WIDTH / n_columns - _LABELS
     labels = experiment.task.label(snapshot.probe.tokens)
@@ -462,7 +458,6 @@ def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
 def _pair_scores(
     snapshot: Snapshot, seed: int, layer: int, head: int | None
 ) -> dict[Variant, list[dict[str, Any]]]:
-    """Return the two scores of the marked pair for every variant, as texts."""
     pair = _pair(snapshot, layer)
     scores = snapshot.probe.scores
     if scores is None or pair is None:
@@ -497,7 +492,6 @@ def _beyond(score: float) -> str:
 
 
 def _alt_text(column: dict[str, Any]) -> str:
-    """Describe a column for screen readers."""
     # Translators: the note is for example "41 to 59%", "every seed" or "not trained yet".
     parts = [tr("accuracy {value}, {note}", value=column["value"], note=column["note"])]
     if column["map"] is not None:
@@ -514,7 +508,6 @@ def _alt_text(column: dict[str, Any]) -> str:
 
 
 def _packed(values: np.ndarray) -> str:
-    """Return values as little-endian float32 in base64."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
 
 
@@ -566,7 +559,6 @@ def changes(value: Any, base: Any) -> Any:
 
 
 def _drawing(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the board of a snapshot as the Lab shows it first, with its text alternative."""
     experiment = snapshot.experiment
     layer = telling_layer(experiment.layer_specs)
     head = None if experiment.n_heads > 1 else 0

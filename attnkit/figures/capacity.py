@@ -92,7 +92,6 @@ def _scale_of(table: pd.DataFrame, measure: Measure) -> Scale:
 
 
 def _cell_marks(rows: pd.DataFrame, grid: Grid, measure: Measure) -> list[Mark]:
-    """Return the cells of a panel: grey ones, coloured ones, and crosses on those that failed."""
     values = rows[measure].to_numpy(float)
     trained = rows["n_seeds"].to_numpy() > 0
     if measure == "steps_to_threshold":
@@ -137,7 +136,6 @@ def _boundary_marks(found: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
 def _segment(
     found: Boundary, segment: list[tuple[int, int]], x: GridAxis, y: GridAxis
 ) -> list[Mark]:
-    """Return the marks of a boundary in rows, each with its place on `y` and in the boundary."""
     places, indices = (list(each) for each in zip(*segment, strict=True))
     half, low, high = (
         x.between(np.pad(each[indices], 1, mode="edge"))
@@ -542,7 +540,6 @@ def _cost_axis(costs: np.ndarray, title: str) -> Axis:
 
 
 def _round_costs(low: float, high: float) -> list[float]:
-    """Return round numbers between two costs: as many as possible, but at most seven."""
     if high / low > 4:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         of_digits = [(1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)]

@@ -217,7 +217,6 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
 
 
 def _drawn(snapshot: Snapshot, marks: Sequence[Sequence[Mark]], y: Axis, legend: Legend) -> Figure:
-    """Return a panel of marks over the steps of training for each variant."""
     x, titles = step_axis(snapshot.experiment), titles_of(snapshot.experiment.sharing)
     panels = [Panel(x, y, of_one, title) for of_one, title in zip(marks, titles, strict=True)]
     return draw_live(panels, legend, snapshot.experiment.hash, snapshot.step)
@@ -237,13 +236,11 @@ def metric_axis(metric: Metric, top: float) -> Axis:
 
 
 def _switch_line(snapshot: Snapshot) -> list[Mark]:
-    """Return a vertical line at the switch from an earlier task to the task, if there is one."""
     step = snapshot.experiment.training.earlier_steps
     return [level(step, "solid", upright=True, width=1)] if step else []
 
 
 def _single_runs(history: History, variant: Variant, color: str) -> Mark:
-    """Return the lines of all seeds as one curve with gaps between them."""
     values = history.runs[variant]
     n_seeds = values.shape[1]
     x = np.append(history.steps.astype(np.float32), np.nan)
@@ -326,7 +323,6 @@ def _curve(
 
 
 def _common_levels(compared: Sequence[ComparedExperiment], metric: Metric) -> list[Level]:
-    """Return chance or the loss to beat, if all experiments have the same."""
     levels = [reference_levels(metric, one.experiment.task)[:1] for one in compared]
     return levels[0] if levels.count(levels[0]) == len(levels) else []
 

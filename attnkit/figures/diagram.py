@@ -180,7 +180,6 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
 
 
 def _module_diagram(name: str) -> str:
-    """Return the diagram of a PyTorch module, of which nothing is known but its name."""
     text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
     kind = tr("a PyTorch module")
     note = _text(_WIDTH / 2, 8 + 2 * _LINE, kind, "ak-small")
@@ -201,7 +200,6 @@ def count_matrices(wiring: Wiring) -> int:
 
 
 def _in_words(variant: Variant, wiring: Wiring) -> str:
-    """Describe the diagram in words."""
     count = count_matrices(wiring)
     in_words = tr(_MATRICES[count]) if count < len(_MATRICES) else ""
     parts = [in_words or tr_n("{n} matrix", "{n} matrices", count)]
@@ -232,7 +230,6 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
 
 
 def _source_in_words(name: str, wiring: Wiring) -> str:
-    """Say from which other vector the roles of a vector are computed."""
     vector = wiring.vectors[name]
     roles, source = (listed(_roles_with(each, wiring)) for each in (name, vector.reads))
     adds_shared = vector.shared_offset or vector.shared_prefix
@@ -257,7 +254,6 @@ def _source_in_words(name: str, wiring: Wiring) -> str:
 
 
 def _roles_with(name: str, wiring: Wiring) -> list[Role]:
-    """Return the roles that use a vector."""
     return [role for role in ROLES if wiring.roles[role] == name]
 
 
@@ -288,7 +284,6 @@ def _box_positions(wiring: Wiring) -> dict[str, tuple[float, float]]:
 
 
 def _spread(centres: list[float]) -> list[float]:
-    """Return the centres of boxes, moved apart within the diagram if boxes would touch."""
     if all(right - left >= _NEAREST for left, right in pairwise(centres)):
         return centres
     n_gaps, width = len(centres) - 1, _box_width(len(centres))
@@ -332,7 +327,6 @@ def _text(x: float, y: float, text: str, css_class: str) -> str:
 def _mark_nodes(
     marks: list[_Mark], start: tuple[float, float], to_x: float, to_y: float, color: str
 ) -> list[str]:
-    """Return the marks along the last part of a role's line, in the order of the operations."""
     nodes = []
     from_x, from_y = start[0], start[1] + _BOX_HEIGHT
     for i, one in enumerate(reversed(marks)):
@@ -374,7 +368,6 @@ def _role_sizes(wiring: Wiring) -> dict[Role, str]:
 
 
 def _notes(variant: Variant, wiring: Wiring) -> list[str]:
-    """Return the notes below the diagram."""
     notes = []
     n_heads = wiring.sizes.n_heads
     if n_heads > 1 and len({v.n_heads for v in wiring.vectors.values()}) == 1:

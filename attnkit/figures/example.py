@@ -154,7 +154,6 @@ def _shown_positions(n_ctx: int, arcs: list[tuple[int, int]]) -> list[int]:
 
 
 def _text(x: float, y: float, text: str, width: float, css_class: str = "") -> str:
-    """Return a text that fits into a width, shortened if it would be too small to read."""
     most = max(1, int(width / 3.6))
     text = text if len(text) <= most else text[: most - 1] + "…"
     size = min(10.5, 1.42 * width / max(len(text), 1))

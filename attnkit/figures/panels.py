@@ -276,7 +276,6 @@ _LEGENDS = {
 
 
 def _axis(axis: Axis, letter: str, live: Live | None, index: int, *, named: bool) -> Figure:
-    """Return an axis in Plotly's schema, without its place."""
     values: Figure = {
         "zeroline": False,
         "showgrid": axis.grid,
@@ -300,7 +299,6 @@ def _axis(axis: Axis, letter: str, live: Live | None, index: int, *, named: bool
 
 
 def _color_axis(scale: Scale, height: int, total: int, *, few: bool) -> Figure:
-    """Return a scale in Plotly's schema: below the panels, or as high as their first row."""
     bar: Figure = {"thickness": 8, "outlinewidth": 0}
     if scale.title:
         gap = '<br><span style="font-size:3px"> </span>'
@@ -319,7 +317,6 @@ def _color_axis(scale: Scale, height: int, total: int, *, few: bool) -> Figure:
 
 
 def _heading(title: Title) -> Mark:
-    """Return the title of a panel; a live page breaks it into lines."""
     square = f'<span style="color:{title.color}">■</span>' if title.color else "<span></span>"
     words = f"{square} <b>{escape(title.name)}</b>"
     heading = text(f"{words} {escape(title.note)}" if title.note else words, size=14, is_html=True)
@@ -327,7 +324,6 @@ def _heading(title: Title) -> Mark:
 
 
 def _placed(mark: Mark, panel: Panel, suffix: str, live: Live | None) -> Figure:
-    """Return a mark in Plotly's schema with the axes of its panel."""
     values, axes = mark.values, (("x", panel.x), ("y", panel.y))
     if mark.part == "data":
         written = _packed if live else number_list
@@ -343,7 +339,6 @@ def _placed(mark: Mark, panel: Panel, suffix: str, live: Live | None) -> Figure:
 
 
 def _packed(values: np.ndarray) -> dict[str, str]:
-    """Return an array in Plotly's form of a typed array."""
     blob = np.ascontiguousarray(values, np.float32).tobytes()
     return {"dtype": "f4", "bdata": base64.b64encode(blob).decode()}
 

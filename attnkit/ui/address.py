@@ -212,7 +212,6 @@ def dashboard_address() -> str:
 
 
 def _valid(address: str) -> str:
-    """Return an address of a page; an empty text if it cannot be one."""
     try:
         parts = urlsplit(address)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

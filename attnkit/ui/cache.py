@@ -171,8 +171,10 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
 
 
 @cached_by_language(256)
-def task_thumbnail(name: str, example: Example) -> str:
-    """Return the thumbnail of a task at its defaults; empty if a plugin's task raises an error."""
+def task_thumbnail(name: str, example: Example | str | None) -> str:
+    """Return the thumbnail of a task at its defaults; empty without an example, or on an error."""
+    if not isinstance(example, Example):
+        return ""
     try:
         return thumbnail(TASKS[name](), example)
     except Exception:  # a plugin may raise anything, and the page shows all other tasks

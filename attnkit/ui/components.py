@@ -214,7 +214,11 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
 
 
 def task_gallery(
-    current: str, examples: dict[str, Example], chosen: Callable[[], None], *, key: str
+    current: str,
+    examples: Mapping[str, Example | str | None],
+    chosen: Callable[[], None],
+    *,
+    key: str,
 ) -> None:
     """Draw a card for every task, behind a button that shows the current task.
 
@@ -237,7 +241,7 @@ def task_gallery(
                     "title": tr(task.title),
                     "question": tr(task.question),
                     "source": tr(task.source),
-                    "thumbnail": task_thumbnail(name, examples[name]) if name in examples else "",
+                    "thumbnail": task_thumbnail(name, examples[name]),
                 }
                 for name, task in TASKS.items()
                 if task.family == family

@@ -1,4 +1,4 @@
-"""Shared parts of the pages that look inside models: the inspected run, its film, the pickers.
+"""Shared parts of the pages that look inside models: the run, its film, pickers, downloads.
 
 These pages show one seed of the run that the Lab shows. If the run is not trained yet, they offer
 to train it with all its seeds, and the Lab and Runs then show it, too. The film of a trained run
@@ -49,15 +49,6 @@ from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
 """Title of the page Attention, and of its copy as one file."""
-
-LONGEST_WAIT = 120.0
-"""Seconds that a download waits for a training whose film it shows."""
-
-TICK_SECONDS = 0.5
-"""Seconds between two updates while a run trains."""
-
-CACHE_BYTES = 2**25
-"""Size of the cache of inspections that all visitors share."""
 
 
 @dataclass
@@ -120,8 +111,8 @@ class InspectedRun:
         return self._inspect(job, inspection, most)
 
     def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
-        """Return the result of an inspection, after waiting for the end of a training."""
-        service, deadline = training_service(), time.monotonic() + LONGEST_WAIT
+        """Return the result of an inspection, after waiting up to 2 minutes for a training."""
+        service, deadline = training_service(), time.monotonic() + 120
         job = self.ask_for_film()
         while job is not None and not job.over and (left := deadline - time.monotonic()) > 0:
             job = service.wait(job.id, job.version, left, self.lab.watcher)
@@ -151,7 +142,8 @@ class InspectedRun:
         return result
 
 
-_CACHE: Cache[bytes] = Cache(10_000, CACHE_BYTES, len)
+_CACHE: Cache[bytes] = Cache(10_000, 2**25, len)
+"""Inspections that all visitors share."""
 
 
 def open_inspected_run(page: str, title: str) -> InspectedRun:
@@ -193,13 +185,8 @@ def _offer_training(lab: Lab) -> None:
         f"These settings are not trained yet. **Train** trains {models}, which takes "
         f"{training_time(lab.experiment)}. The Lab and Runs show them, too."
     )
-    st.button(
-        "Train",
-        type="primary",
-        icon=":material/play_arrow:",
-        on_click=lab.train,
-        key="train_here",
-    )
+    icon = ":material/play_arrow:"
+    st.button("Train", type="primary", icon=icon, on_click=lab.train, key="train_here")
 
 
 def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -> dict[str, Any]:
@@ -239,11 +226,7 @@ def choose(label: str, options: Sequence[str], name: str, text: Callable[[str], 
     return chosen if chosen in options else options[0]
 
 
-def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
-    """Draw the pickers where there is a choice, and return the indices of layer and head.
-
-    The choices hold on all pages.
-    """
+def _pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     specs, heads = subject.experiment.layer_specs, range(subject.experiment.n_heads)
     layers, layer, head = range(len(specs)), 0, 0
     if len(layers) > 1:
@@ -262,18 +245,10 @@ def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     return layer, head
 
 
-def show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
-    """Draw the figures of an inspection, and add new frames while the run trains.
-
-    Args:
-        subject: The run and seed.
-        inspection: The inspection.
-        component: Name of the component. `st.session_state[component].picked` holds what was
-            pressed in its figures: any of layer, head and query_index (the index of the query).
-    """
+def _show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     st.session_state[f"sent_{component}"] = _Sent()
     draw = partial(_draw, subject, inspection, component)
-    live(draw, lambda: [subject.ask_for_film()], TICK_SECONDS)
+    live(draw, lambda: [subject.ask_for_film()], 0.5)
 
 
 @dataclass
@@ -305,29 +280,36 @@ def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None
     elif status := _status(job, subject):
         st.caption(status)
     if not sent.problem:
-        _fetch(subject, inspection, sent, all_frames=job is None or job.over)
-    resend = partial(_send_all, component)
+        all_frames = job is None or job.over
+        result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
+        if isinstance(result, str):
+            sent.problem = result
+        elif result is not None and (steps := InspectionResult.from_bytes(result).header["steps"]):
+            sent.step, sent.blob = steps[-1], result
+
+    def resend() -> None:
+        """Request all frames at the next tick: the browser lacks some, or there was a problem."""
+        st.session_state[f"sent_{component}"] = _Sent()
+
     if sent.problem:
-        show_problem(sent.problem, component, resend)
+        _show_problem(sent.problem, component, resend)
+
+    def take_picked() -> None:
+        kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
+        picked: dict[str, int] | None = components.reported(component, "picked", kind)
+        if picked:
+            st.session_state.setdefault("remembered", {}).update({"key_position": None, **picked})
+            st.session_state["picked_anew"] = True
+
     if sent.blob:
         components.component(component, *components.FILM)(
             key=component,
             data=sent.blob,
-            on_picked_change=partial(_take_picked, component),
+            on_picked_change=take_picked,
             on_resend_change=resend,
         )
     elif moves(job):
         st.skeleton(height=600)
-
-
-def _fetch(subject: InspectedRun, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
-    result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
-    if isinstance(result, str):
-        sent.problem = result
-    elif result is not None:
-        header = InspectionResult.from_bytes(result).header
-        if header["steps"]:
-            sent.step, sent.blob = header["steps"][-1], result
 
 
 def _status(job: Job | None, subject: InspectedRun) -> str:
@@ -366,7 +348,7 @@ def result_of(
         return InspectionResult.from_bytes(answer)
     job = subject.ask_for_film()
     if isinstance(answer, str):
-        show_problem(answer, name, ask_again)
+        _show_problem(answer, name, ask_again)
     elif job is not None and job.state == "failed":
         _show_failure(subject, job, name)
     else:
@@ -374,8 +356,7 @@ def result_of(
     return None
 
 
-def show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) -> None:
-    """Draw the reason why there is no result, and the button that asks again, if there is one."""
+def _show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) -> None:
     st.error(plain(f"{problem}."), icon=":material/error:")
     if ask_again is not None:
         key = f"again_{name}"
@@ -389,21 +370,7 @@ def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
     show_refusal(subject.lab)
 
 
-def _take_picked(component: str) -> None:
-    kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
-    picked: dict[str, int] | None = components.reported(component, "picked", kind)
-    if picked:
-        st.session_state.setdefault("remembered", {}).update({"key_position": None, **picked})
-        st.session_state["picked_anew"] = True
-
-
-def _send_all(component: str) -> None:
-    """Request all frames at the next tick: the browser lacks some, or there was a problem."""
-    st.session_state[f"sent_{component}"] = _Sent()
-
-
 def _note_on_modules(experiment: Experiment, page: str) -> None:
-    """Draw what a page cannot show of variants that a PyTorch module computes, if there are any."""
     own = [variant for variant in experiment.sharing if "module" in variant.given]
     if not own:
         return
@@ -426,7 +393,7 @@ def film_page(
     """Draw a page of a view; `below` draws between its figures and the downloads."""
     require_route()
     subject = open_inspected_run(page, title)
-    layer, head = pick_layer_and_head(subject)
+    layer, head = _pick_layer_and_head(subject)
     example = _pick_example(subject)
     if example is None:
         below(subject.lab)
@@ -435,9 +402,14 @@ def film_page(
     inspection = replace(
         example, view=view, layer=layer, head=head, query_index=query, key_position=key
     )
-    show_film(subject, inspection, page)
+    _show_film(subject, inspection, page)
     below(subject.lab)
-    take_away(subject, inspection, page, title)
+    expander = st.expander(
+        "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
+    )
+    if expander.open:  # only then are they made
+        with expander:
+            _downloads(subject, inspection, page, title)
 
 
 def _pick_example(subject: InspectedRun) -> Inspection | None:
@@ -465,10 +437,6 @@ def _pick_example(subject: InspectedRun) -> Inspection | None:
 
 
 def _descriptions(subject: InspectedRun) -> tuple[list[str], list[int]]:
-    """Return the description of every example, and the order in which they are listed.
-
-    While the run trains, there is only the example of the Lab.
-    """
     job = subject.ask_for_film()
     blob = subject.inspect(Inspection("examples")) if job is not None and job.over else None
     if not isinstance(blob, bytes):
@@ -522,29 +490,23 @@ def _pressed(
     return pressed, key if key in positions else None
 
 
-def take_away(subject: InspectedRun, inspection: Inspection, component: str, title: str) -> None:
-    """Draw the downloads of a page that shows a film; they are made when the expander is opened."""
-    expander = st.expander(
-        "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
+def _downloads(subject: InspectedRun, inspection: Inspection, component: str, title: str) -> None:
+    st.markdown(
+        "**This page as one file.** It works without a server and without a network: the "
+        "slider, Play, numbers where you point. It has the example and the query that are "
+        "shown now. Each figure’s **Save** gives SVG, PNG, CSV."
     )
-    if expander.open:
-        with expander:
-            st.markdown(
-                "**This page as one file.** It works without a server and without a network: the "
-                "slider, Play, numbers where you point. It has the example and the query that are "
-                "shown now. Each figure’s **Save** gives SVG, PNG, CSV."
-            )
-            job = subject.ask_for_film()
-            if job is None or not job.over:
-                st.caption("The file can be downloaded when the training has ended.")
-            else:
-                page_as_file(subject, inspection, component, title)
-            st.divider()
-            _module(subject)
-            st.divider()
-            st.markdown("**This experiment** in a terminal, and in Python.")
-            st.code(command_line(subject.run), language="bash", wrap_lines=True)
-            st.code(experiment_code(subject.run), language="python", wrap_lines=True)
+    job = subject.ask_for_film()
+    if job is None or not job.over:
+        st.caption("The file can be downloaded when the training has ended.")
+    else:
+        page_as_file(subject, inspection, component, title)
+    st.divider()
+    _module(subject)
+    st.divider()
+    st.markdown("**This experiment** in a terminal, and in Python.")
+    st.code(command_line(subject.run), language="bash", wrap_lines=True)
+    st.code(experiment_code(subject.run), language="python", wrap_lines=True)
 
 
 def page_as_file(
@@ -562,7 +524,7 @@ def page_as_file(
     experiment = subject.experiment
 
     def page() -> str:
-        blob = _taken(subject.inspect_when_over(replace(inspection, since=-1)))
+        blob = _blob_of(subject.inspect_when_over(replace(inspection, since=-1)))
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         task = experiment.task.title
         note = f"{task}, seed {experiment.first_seed}: {names}."
@@ -572,7 +534,7 @@ def page_as_file(
     download(label, page, file, key="page_html", icon="html", help=help)
 
 
-def _taken(answer: bytes | str | None) -> bytes:
+def _blob_of(answer: bytes | str | None) -> bytes:
     if not isinstance(answer, bytes):
         raise RuntimeError(answer or "the film is not there any more")
     return answer
@@ -607,7 +569,7 @@ def _module(subject: InspectedRun) -> None:
 
 
 def _weights(subject: InspectedRun, variant: Variant) -> bytes:
-    blob = _taken(subject.inspect(Inspection("weights")))
+    blob = _blob_of(subject.inspect(Inspection("weights")))
     prefix = f"{subject.experiment.sharing.index(variant)}/"
     weights: dict[str, np.ndarray] = {
         name.removeprefix(prefix): array

@@ -69,12 +69,6 @@ def route() -> StreamlitPage:
 
 
 def _sections(opened: str, *, shows_all: bool) -> dict[str, list[StreamlitPage]]:
-    """Return the pages of the navigation by the title of their section.
-
-    Args:
-        opened: Name of the page that the address names.
-        shows_all: Whether pages that newcomers do not need are shown.
-    """
     sections = {
         tr(section): [
             st.Page(

@@ -211,7 +211,6 @@ class CapacityChoice(Linked):
 
 
 def _variants_of(sweep: Sweep) -> LinkList[Variant]:
-    """Return the field of the variants that have a panel."""
     return LinkList("variants", sweep.sharing[0], by_text(sweep.sharing))
 
 

@@ -202,7 +202,6 @@ def _reason(job: Job) -> str:
 
 
 def _time_taken(snapshot: Snapshot, n_runs: int) -> str:
-    """Return the steps of a finished job, and the time that they took."""
     return tr_n(
         "Step {step} of {steps}, {n} model in {seconds:.1f} s",
         "Step {step} of {steps}, {n} models in {seconds:.1f} s",
@@ -244,7 +243,6 @@ _HELD_WITH_REASON = {
 
 
 def _place_in_queue(job: Job) -> str:
-    """Return the position in the queue of a job that has not begun, and when it will begin."""
     reason = _reason(job)
     if job.state == "paused":
         if reason:

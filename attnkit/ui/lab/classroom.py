@@ -72,7 +72,6 @@ def lesson_field() -> LinkField[str]:
 
 @cache
 def _lessons(code: str) -> dict[str, Lesson]:
-    """Return the lessons in a language."""
     files = {file.stem: file for file in sorted(_folder().glob("?_*.md"))}
     if code != ENGLISH:
         files |= {

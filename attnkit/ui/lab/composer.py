@@ -34,9 +34,6 @@ OPEN = "add_variant"
 _NAME, _TEXT, _FOUND = "catalogue_name", "variant_text", "variants_found"
 """Keys of the list, of the text field and of the entries that the text finds."""
 
-_MOST_FOUND = 12
-"""Number of entries offered for one search, at most."""
-
 
 def variant_form(lab: Lab) -> None:
     """Draw the choice of a variant, its description and costs, and the button that adds it.
@@ -89,19 +86,33 @@ def variant_form(lab: Lab) -> None:
 
 def _pick_text() -> tuple[str, list[str]]:
     """Draw the search and the list of the catalogue; return the text and the keys that it finds."""
+    state = st.session_state
+
+    def take_name() -> None:
+        state[_NAME] = key_of_text(str(state[_TEXT]))
+
+    def write_entry() -> None:
+        """Write the chosen entry as a text form, so that it can be changed."""
+        state[_TEXT] = CATALOGUE[state[_NAME]].variant.value if state[_NAME] else ""
+
+    def take_match() -> None:
+        if state[_FOUND]:
+            state[_NAME] = state[_FOUND]
+            write_entry()
+
     st.text_input(
         tr("Search, or write one"),
         placeholder="multi-query, DeepSeek, K=V n_heads=4 kv_heads=1",
         max_chars=LONGEST,
         key=_TEXT,
-        on_change=_take_name,
+        on_change=take_name,
         live=True,
         help=tr(
             "Search by name, model, paper or a word of the explanation. Or write a sharing, "
             "then words: Q=K unit_key self_mask. The page Variants lists all words."
         ),
     )
-    text = str(st.session_state[_TEXT]).strip()
+    text = str(state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
         st.pills(
@@ -109,7 +120,7 @@ def _pick_text() -> tuple[str, list[str]]:
             matches,
             format_func=_with_alias,
             key=_FOUND,
-            on_change=_take_match,
+            on_change=take_match,
         )
     st.selectbox(
         tr("Or choose from the list"),
@@ -119,7 +130,7 @@ def _pick_text() -> tuple[str, list[str]]:
         placeholder=tr("All {n} variants", n=len(CATALOGUE)),
         filter_mode=None,
         key=_NAME,
-        on_change=_write_entry,
+        on_change=write_entry,
     )
     return text, matches
 
@@ -147,17 +158,15 @@ def _matches(text: str) -> list[str]:
         else:
             return []
     others = [entry for entry in search(text) if entry != named]
-    return [key_of(entry.name) for entry in others[:_MOST_FOUND]]
+    return [key_of(entry.name) for entry in others[:12]]
 
 
 def _with_text_form(key: str) -> str:
-    """Return the name of an entry, with its text form if that is another text."""
     named = CATALOGUE[key]
     return named.name if named.name == named.variant else f"{named.name} · {named.variant}"
 
 
 def _with_alias(key: str) -> str:
-    """Return the name of an entry, with its first alias in brackets."""
     named = CATALOGUE[key]
     return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
 
@@ -223,24 +232,6 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
                     plain=Variant(f"QKV n_heads={n_heads}").value,
                 )
             )
-
-
-def _write_entry() -> None:
-    """Write the chosen catalogue entry as a text form, so that it can be changed."""
-    key = st.session_state[_NAME]
-    st.session_state[_TEXT] = CATALOGUE[key].variant.value if key else ""
-
-
-def _take_match() -> None:
-    """Write the entry that was chosen among the matches."""
-    if key := st.session_state[_FOUND]:
-        st.session_state[_NAME] = key
-        _write_entry()
-
-
-def _take_name() -> None:
-    """Choose the typed variant in the list of the catalogue, if the catalogue has it."""
-    st.session_state[_NAME] = key_of_text(str(st.session_state[_TEXT]))
 
 
 def _add(lab: Lab, variant: Variant) -> None:
@@ -319,7 +310,6 @@ def own_attention(lab: Lab, *, is_full: bool) -> None:
 
 
 def _choose() -> tuple[str, str] | None:
-    """Draw the choices of a file and of a class in it, and return both if there are any."""
     files = _files()
     listed = st.selectbox(
         tr("Python file"),
@@ -370,7 +360,6 @@ def _files() -> list[str]:
 
 @lru_cache(1000)
 def _has_forward(path: str, changed_ns: int, n_bytes: int) -> bool:
-    """Return whether a file has a method `forward`; it is read once in each of its states."""
     return b"def forward" in read_code(path)
 
 

@@ -67,7 +67,6 @@ def labels_of(task: str) -> dict[str, str]:
 
 
 def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
-    """Draw number fields two in a row, switches and choices in rows of their own."""
     group = list(group)
     numbers = [setting for setting in group if setting.kind in (int, float)]
     rows = [numbers[first : first + 2] for first in range(0, len(numbers), 2)]

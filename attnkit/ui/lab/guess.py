@@ -35,17 +35,8 @@ from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
-SWITCH = "quiet_mode"
-"""Key of the switch of the quiet mode."""
-
-CLASS_SECONDS = 2.0
-"""Seconds between two updates of the guesses of a class."""
-
 AWAIT_SECONDS = 3.0
 """Seconds between two looks at whether a class is further."""
-
-LONGEST_IN_CODE = 300
-"""Characters of a link up to which it has a QR code; no projector shows a longer one well."""
 
 
 def awaits_first_run() -> bool:
@@ -67,7 +58,7 @@ def quiet_switch(lab: Lab) -> None:
     """Let the visitor turn the quiet mode on and off."""
     st.toggle(
         tr("Guess first"),
-        **bound(lab, "quiet", SWITCH, lab.set_quiet),
+        **bound(lab, "quiet", "quiet_mode", lab.set_quiet),
         help=tr(
             "Results stay hidden until you have guessed and pressed Train. The address of this "
             "page then opens in the same way."
@@ -94,7 +85,6 @@ def follow_class(lab: Lab) -> None:
 
 
 def _run_of_teacher(lab: Lab, standing: Standing | None) -> Job | None:
-    """Return the finished run of the teacher, if the page is to show it now."""
     if not lab.quiet or standing is None or standing.seed is None:
         return None
     job = lab.job
@@ -152,7 +142,6 @@ def _result(lab: Lab, job: Job | None) -> Snapshot | None:
 def _own_guess(
     lab: Lab, job: Job | None, finished: Snapshot | None, standing: Standing | None
 ) -> None:
-    """Ask for the visitor's own guess, repeat it, or say whether it was right."""
     if standing is not None:
         standing = _agree(lab.experiment, standing)
     guess = _guess_of(lab)
@@ -230,10 +219,8 @@ def _agree(experiment: Experiment, standing: Standing) -> Standing | None:
     The browser may have guessed in another tab, or before the page was loaded anew.
     """
     about, guesses = key_of_guess(experiment), _guesses()
-    guess, counted = (
-        guesses.get(about, []),
-        [o for o in _options(experiment) if o in standing.guess],
-    )
+    guess = guesses.get(about, [])
+    counted = [option for option in _options(experiment) if option in standing.guess]
     if {*guess} == {*counted}:
         return standing
     if standing.takes_guesses and not counted:
@@ -264,11 +251,11 @@ def _of_class(
     link = classroom.link_to(address, room.code if room else "")
     st.markdown(" ".join([asked, tr("Open this link and guess:")]))
     code, guesses = st.columns([2, 3], vertical_alignment="center")
-    if address and len(link) <= LONGEST_IN_CODE:
+    if address and len(link) <= 300:  # no projector shows the code of a longer link well
         with code:
             components.markup(qr_code(link), key="class_code")
     with guesses:
-        fragment(_so_far, run_every=CLASS_SECONDS)(lab.experiment)
+        fragment(_so_far, run_every=2.0)(lab.experiment)
     st.code(link, language=None, wrap_lines=True)
 
 
@@ -282,7 +269,6 @@ def qr_code(link: str) -> str:
 
 
 def _so_far(experiment: Experiment) -> None:
-    """Draw how many have guessed and, if the teacher wants to see it, what."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(_n_guessed(experiment), width="content")
         shows = st.toggle(tr("Show what they guessed"), key="show_guesses")
@@ -293,7 +279,6 @@ def _so_far(experiment: Experiment) -> None:
 def _n_guessed(
     experiment: Experiment, *, is_training: bool = False, is_closed: bool = False
 ) -> str:
-    """Return how many of the class have guessed, and what its teacher does next, in Markdown."""
     n = classroom.counted(experiment).total()
     if is_training:
         return tr_n("**{n}** has guessed.", "**{n}** have guessed.", n)
@@ -313,7 +298,6 @@ def _n_guessed(
 
 
 def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
-    """Draw how many of a class named each option; at the end also whether that was right."""
     guesses = classroom.counted(experiment)
     n, solved = guesses.total(), set[str]()
     if not n:
@@ -347,9 +331,8 @@ def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
     if is_right:
         return " ".join([text, tr("You named {names}.", names=plain(titles(guess)))])
     why = _reason(snapshot, [name for name in named if name not in solved])
-    return " ".join(
-        filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])
-    )
+    corrected = plain(correction(named, solved, snapshot.experiment))
+    return " ".join(filter(None, [text, corrected, why]))
 
 
 def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
@@ -360,17 +343,15 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
     experiment = snapshot.experiment
     shown = headline(snapshot, experiment.first_seed)
     reasons = ((reason(snapshot, Variant(name), k), k) for name in wrong for k in experiment.seeds)
-    found, seed = next((known for known in reasons if known[0] is not None), (None, 0))
-    return "" if found in (None, shown) else plain(found.in_words(experiment, seed))
+    first, seed = next((known for known in reasons if known[0] is not None), (None, 0))
+    return "" if first in (None, shown) else plain(first.in_words(experiment, seed))
 
 
 def _options(experiment: Experiment) -> list[str]:
-    """Return what may be guessed about an experiment."""
     return [*experiment.settings()["sharing"], NONE]
 
 
 def _key_of_run(lab: Lab) -> str:
-    """Return the key in the session's state that is true once the teacher's run was shown."""
     return f"teacher_{key_of_guess(lab.experiment)}"
 
 
@@ -380,7 +361,6 @@ def _guesses() -> dict[str, list[str]]:
 
 
 def _guess_of(lab: Lab) -> list[str]:
-    """Return the guess about the settings; empty if there is none."""
     return _guesses().get(key_of_guess(lab.experiment), [])
 
 
@@ -516,7 +496,6 @@ def _none_solves(model: str) -> str:
 
 
 def _named_in_vain(names: Sequence[str], model: str) -> str:
-    """Return the clause about a guess of which nothing is right."""
     if model:
         return tr_n(
             "You named {names}, which does not have a lower loss than {model}",

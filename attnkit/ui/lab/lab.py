@@ -17,7 +17,7 @@ import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
 from attnkit.examples import load_example
-from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
+from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link, with_data
 from attnkit.foundation.language import mark, tr
 from attnkit.foundation.settings import InvalidExperiment, Problem
@@ -38,12 +38,6 @@ from attnkit.variants.sharing import Sharing
 
 
 @cache
-def default_experiment(task: str) -> Experiment:
-    """Return the experiment of a task at its default settings."""
-    return Experiment(task=task)
-
-
-@cache
 def shipped_example(task: str) -> Snapshot | None:
     """Return the finished default experiment of a task; None if none ships or it is unreadable."""
     try:
@@ -52,40 +46,29 @@ def shipped_example(task: str) -> Snapshot | None:
         return None
 
 
-def thumbnail_examples() -> dict[str, Example]:
-    """Return one example by task name, of the tasks whose example has been drawn by now."""
-    examples = {name: _default_example(name) for name in TASKS}
-    return {name: example for name, example in examples.items() if isinstance(example, Example)}
+@cache
+def _default_experiment(task: str) -> Experiment:
+    return Experiment(task=task)
 
 
-def thumbnails_missing() -> bool:
-    """Return whether examples of some tasks are still being drawn."""
-    return any(_default_example(name) is None for name in TASKS)
-
-
-def _default_example(task: str) -> Example | str | None:
-    """Return an example of a task at its defaults, the reason why there is none, or None for now.
+def default_examples() -> dict[str, Example | str | None]:
+    """Return an example of each task at its defaults, or the reason why there is none.
 
     None means that the training process has not answered yet.
     """
-    try:
-        experiment = default_experiment(task)
-    except Exception as error:  # a task of a plugin may raise anything; the others are shown
-        return str(error)
-    return training_service().example(experiment)
+    examples: dict[str, Example | str | None] = {}
+    for task in TASKS:
+        try:
+            experiment = _default_experiment(task)
+        except Exception as error:  # a task of a plugin may raise anything; the others are shown
+            examples[task] = str(error)
+        else:
+            examples[task] = training_service().example(experiment)
+    return examples
 
-
-FAST_SECONDS = 2.0
-"""Estimated seconds of training below which changed settings train by themselves, if enabled."""
 
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
-
-MOST_OWN_DATA = 4
-"""Number of own tables and texts that a session keeps, the last ones, for the way back to them."""
-
-FIRST_EXAMPLE_SECONDS = 0.5
-"""Seconds that a page waits for an example of its task, so that it needs no second run for it."""
 
 
 def setting_key(name: str) -> str:
@@ -213,8 +196,9 @@ class Lab(WatchedJob, Linked):
 
         None while the training process has not answered yet; a text if no example can be drawn.
         """
-        found = training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS, self.watcher)
-        return tr(found) if isinstance(found, str) else found
+        # Half a second is usually enough, so that the page needs no second run for it.
+        example = training_service().example(self.experiment, 0.5, self.watcher)
+        return tr(example) if isinstance(example, str) else example
 
     def ask(self, job: Job | None, tokens: np.ndarray) -> Answers | str:
         """Return the models' answers to a phone book, or the reason why there are none.
@@ -315,7 +299,7 @@ class Lab(WatchedJob, Linked):
         existing = service.find(self.experiment, self.watcher)
         if existing is not None and existing.state == "finished" and not self.opens_untrained:
             self.show_found(existing)
-        elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
+        elif self.automatic and service.estimate(self.experiment) < 2:
             self.submit(self.experiment, reuse=True)
 
     def step(self) -> None:
@@ -402,7 +386,7 @@ class Lab(WatchedJob, Linked):
         if isinstance(experiment.task, OwnData):
             name = hash_in_link(experiment.task.data)
             self.own_data.pop(name, None)
-            last = list(self.own_data.items())[1 - MOST_OWN_DATA :]
+            last = list(self.own_data.items())[-3:]  # with this one, for the way back to them
             self.own_data = {**dict(last), name: experiment.task.data}
         self.experiment = self._followed = experiment
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
@@ -435,24 +419,19 @@ class Lab(WatchedJob, Linked):
                 self.show_found(existing)
 
 
-OPENING_SECONDS = 30.0
-"""Seconds after a page was opened in which every run sends all widgets' values to the browser.
-
-Streamlit drops unsent values when a page is drawn anew, and a browser that never received a value
-draws an empty box."""
-
-
 def open_lab(page: str = "lab") -> Lab:
     """Return the Lab of this visitor, made from the link if it is new or the link has changed."""
     comes_from_elsewhere = st.session_state.get("page") != page
     lab = open_choice(
         page,
         "lab",
-        lambda: Lab(default_experiment(DEFAULT_TASK), watcher=watcher(), quiet=is_quiet()),
+        lambda: Lab(Experiment(), watcher=watcher(), quiet=is_quiet()),
     )
     if comes_from_elsewhere:
         lab.opened_at = time.monotonic()
-    opening = time.monotonic() - lab.opened_at < OPENING_SECONDS
+    # Streamlit drops unsent values when a page is drawn anew, and a browser that never received a
+    # value draws an empty box: all are sent again for half a minute.
+    opening = time.monotonic() - lab.opened_at < 30
     for name, value in lab.experiment.settings().items():
         key = setting_key(name)  # Streamlit may keep a left page's old values
         if comes_from_elsewhere:
@@ -497,7 +476,7 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
 
     The first seed is not kept, so that the new task opens with its finished example.
     Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
-    go with the new task are those of the task; with data of one's own, that is told.
+    go with the new task are those of the task; with data of one's own, a message says so.
 
     Args:
         task: Name of the task.
@@ -507,7 +486,7 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
         InvalidExperiment: If the data cannot be used, or not on this copy.
     """
 
-    def made(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
+    def experiment_of(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
         fields = {**fields, "task": task}
         return with_data(fields, data) if data else from_broken_params(fields)
 
@@ -518,7 +497,7 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
         changed.pop(name, None)
     is_default = lab.chosen == defaults["sharing"]
     variants = [] if is_default else [Variant(name) for name in lab.chosen]
-    without_variants, _ = made(changed)
+    without_variants, _ = experiment_of(changed)
     if over := server_settings().data_problems(without_variants):
         raise InvalidExperiment(over)
     fitting: list[Variant] = []
@@ -532,7 +511,7 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
             fitting.append(variant)
     if fitting:
         changed["sharing"] = ",".join(fitting)
-    experiment, problems = made(changed)
+    experiment, problems = experiment_of(changed)
     if data:
         lab.lost += problems
     lab.set(experiment)

@@ -474,7 +474,6 @@ def _upload(draft: Draft) -> None:
 
 
 def _reading(draft: Draft, opened: OpenTable | None) -> str:
-    """Say how the data are read; return what is wrong with them, or nothing."""
     if not draft.source[1].strip():
         return ""
     message, roles = "", dict[str, str]()

@@ -28,14 +28,7 @@ from attnkit.variants.catalogue import title_of
 
 def draw() -> None:
     """Draw the page."""
-    film_page("asymmetry", "Does a score have a direction?", "symmetry", what_rescues_it)
-
-
-TICK_SECONDS = 0.4
-"""Seconds between two updates while the run trains."""
-
-MOST_ATTEMPTS = 8
-"""Attempts that are remembered, the newest of all tasks."""
+    film_page("asymmetry", "Does a score have a direction?", "symmetry", _what_rescues_it)
 
 
 @dataclass
@@ -53,10 +46,9 @@ class Attempt:
     sentences: list[str] = field(default_factory=list)
 
 
-def what_rescues_it(lab: Lab) -> None:
-    """Draw the section; it is drawn again by itself while the run trains."""
+def _what_rescues_it(lab: Lab) -> None:
     with st.container(border=True, key="rescue"):
-        live(lambda: _section(lab), lambda: [lab.job], TICK_SECONDS)
+        live(lambda: _section(lab), lambda: [lab.job], 0.4)
 
 
 def _section(lab: Lab) -> None:
@@ -158,7 +150,7 @@ def _try(lab: Lab, before: Snapshot, change: Change) -> None:
     if _is_accepted(lab, change.experiment):
         attempts = _all_attempts()
         attempts.append(Attempt(Outcome.of(before), change))
-        del attempts[:-MOST_ATTEMPTS]
+        del attempts[:-8]
 
 
 def _train(lab: Lab, experiment: Experiment) -> None:
@@ -177,7 +169,6 @@ def _is_accepted(lab: Lab, experiment: Experiment) -> bool:
 
 
 def _undo(lab: Lab, attempt: Attempt) -> None:
-    """Go back to the run before a change; its result is kept, so that it shows at once."""
     before, attempts = attempt.before.experiment, _all_attempts()
     if attempt not in attempts:  # pressed twice
         return
@@ -191,7 +182,6 @@ def _undo(lab: Lab, attempt: Attempt) -> None:
 
 
 def _finish(lab: Lab) -> None:
-    """Describe the effect of the attempts that have been trained meanwhile."""
     for attempt in _all_attempts():
         if attempt.sentences:
             continue

@@ -86,12 +86,6 @@ _SNAPSHOTS: Cache[Snapshot] = Cache(16)
 _REACHED: Cache[str] = Cache(10_000)
 """What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
 
-_READ_BYTES = 2**27
-"""Size of the results that are read for one table, after which no further one is begun."""
-
-_SEARCHED = 5000
-"""Entries that the store finds by single words and that `Search` then checks, at most."""
-
 
 @dataclass
 class Runs(Linked):
@@ -115,7 +109,7 @@ class Runs(Linked):
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
         """Choose rows of the table, and keep the experiments that are chosen outside of it."""
-        ticked = [hashes[row] for row in rows if row < len(hashes)]
+        ticked = [hashes[row] for row in rows]
         kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
         self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
 
@@ -138,48 +132,43 @@ class Runs(Linked):
             )
 
 
-def may_change() -> bool:
+def _may_change() -> bool:
     """Return whether this visitor may rename, pin and delete: on a hosted copy, only its owner."""
     return not server_settings().hosted or is_signed_in()
 
 
-def list_entries(store: ResultStore, query: str) -> list[StoredEntry]:
+def _list_entries(store: ResultStore, query: str) -> list[StoredEntry]:
     """Return the newest entries, or those that match a search.
 
     Titles, which are shown but not stored, are searched in the newest entries only.
-
-    Raises:
-        Unavailable: If the store cannot be read.
     """
     newest = store.entries(limit=MOST_LISTED)
     search = Search.of(query)
     if not search.text:
         return newest
-    known = {entry.hash: entry for entry in [*newest, *store.entries(search.text, _SEARCHED)]}
+    by_words = store.entries(search.text, 5000)
+    known = {entry.hash: entry for entry in [*newest, *by_words]}
     matches = [entry for entry in known.values() if search.fits(entry)]
     return sorted(matches, key=lambda entry: entry.created_at, reverse=True)[:MOST_LISTED]
 
 
-def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
+def _what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
     """Return what experiments reached in a few words, by hash.
 
-    A result is read once, and at most `_READ_BYTES` of results at a time, so that a page of large
-    ones opens soon: those that are missing come when the page is drawn again.
-
-    Raises:
-        Unavailable: If the store cannot be read.
+    A result is read once, and about 128 MB of results at a time, so that a page of large ones opens
+    soon: those that are missing come when the page is drawn again.
     """
-    n_bytes, found = 0, {}
+    n_bytes, reached = 0, {}
     for entry in entries:
         key = (entry.hash, entry.created_at)
         text = _REACHED.get(key)
-        if text is None and n_bytes < _READ_BYTES:
+        if text is None and n_bytes < 2**27:
             n_bytes += entry.n_bytes
             snapshot = store.peek(entry.hash)
             text = _REACHED.put(key, "" if snapshot is None else in_a_cell(snapshot))
         if text is not None:
-            found[entry.hash] = text
-    return found
+            reached[entry.hash] = text
+    return reached
 
 
 def compare(
@@ -188,9 +177,6 @@ def compare(
     """Return the chosen experiments, each with a letter, and their entries.
 
     Those that are not stored any more, and those that cannot be read, leave the choice.
-
-    Raises:
-        Unavailable: If the store cannot be read.
     """
     known = {entry.hash: entry for entry in read}
     unread = [hash_ for hash_ in runs.chosen if hash_ not in known]
@@ -218,7 +204,7 @@ def compare(
 
 def attempt(runs: Runs, change: Callable[[], object]) -> bool:
     """Change the store, and return whether that was possible; if not, note why."""
-    if not may_change():  # the menu has been drawn for an owner who has signed out since
+    if not _may_change():  # the menu has been drawn for an owner who has signed out since
         runs.problems.append("Nothing was changed: only the owner of this copy may change runs.")
         return False
     try:
@@ -243,7 +229,7 @@ def draw() -> None:
     try:
         if isinstance(store, Unavailable):
             raise store
-        show_store(runs, store)
+        _show_store(runs, store)
     except Unavailable as error:
         reason = plain(as_sentence(str(error)))
         st.warning(
@@ -253,12 +239,7 @@ def draw() -> None:
         )
 
 
-def show_store(runs: Runs, store: ResultStore) -> None:
-    """Draw the conclusion, the table of experiments, and those that are chosen.
-
-    Raises:
-        Unavailable: If the store cannot be read.
-    """
+def _show_store(runs: Runs, store: ResultStore) -> None:
     concluding, problems = st.container(key="conclusion"), st.container()
     query = st.text_input(
         "Search",
@@ -268,23 +249,23 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         key="runs_search",
         width=420,
     )
-    entries = list_entries(store, query or "")
+    entries = _list_entries(store, query or "")
     compared, chosen = compare(runs, store, entries)
     with concluding:
         st.markdown(plain(conclusion(compared, len(entries), is_search=bool(query))))
     if entries:
-        history(runs, entries, what_each_reached(store, entries))
+        history(runs, entries, _what_each_reached(store, entries))
     elif query:
         st.info(f"Nothing stored has “{plain(query)}” in its name, task or settings.")
     else:
         lab_link("Open the Lab")
     if compared:
-        chosen_list(runs, store, compared, chosen)
+        _chosen_list(runs, store, compared, chosen)
         comparison(compared)
         downloads(compared)
-        how_trained(compared, chosen)
+        _how_trained(compared, chosen)
     if entries:
-        how_long_kept(store, len(entries))
+        _how_long_kept(store, len(entries))
     runs.write_link()
     with problems:
         warn_once(runs.problems)
@@ -345,13 +326,12 @@ def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, st
         )
 
 
-def chosen_list(
+def _chosen_list(
     runs: Runs,
     store: ResultStore,
     compared: Sequence[ComparedExperiment],
     entries: Sequence[StoredEntry],
 ) -> None:
-    """Draw a row for each compared experiment: letter, name, links and buttons."""
     with st.container(gap="xxsmall", key="chosen"):
         for experiment, entry in zip(compared, entries, strict=True):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
@@ -368,8 +348,8 @@ def chosen_list(
                     help_text="Trains one seed again, with the same numbers, to film its "
                     "attention.",
                 )
-                if may_change():
-                    change_menu(runs, store, entry)
+                if _may_change():
+                    _change_menu(runs, store, entry)
                 st.button(
                     "",
                     icon=":material/close:",
@@ -381,8 +361,7 @@ def chosen_list(
                 )
 
 
-def change_menu(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
-    """Draw the menu that renames, pins or deletes a stored experiment."""
+def _change_menu(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
     options = [RENAME, UNPIN if entry.pinned else PIN, DELETE]
     pressed = st.menu_button("Change", options, type="tertiary", key=f"change_{entry.hash}")
     if pressed == RENAME:
@@ -425,7 +404,7 @@ def delete(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
             st.rerun()
 
 
-def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
+def _how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
     """Draw what has trained the chosen experiments: equal bits need the same."""
     with st.expander("What trained them, for programmers", key="how_trained"):
         rows = [
@@ -436,12 +415,7 @@ def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[Stored
         st.markdown("\n".join(rows))
 
 
-def how_long_kept(store: ResultStore, n_listed: int) -> None:
-    """Draw the space that is used in the store, and the rule by which runs are deleted.
-
-    Raises:
-        Unavailable: If the store cannot be read.
-    """
+def _how_long_kept(store: ResultStore, n_listed: int) -> None:
     with st.expander("How long experiments are kept", key="how_long_kept"):
         megabytes, limit = store.n_bytes() / 2**20, server_settings().store_megabytes
         note = f" The table has the newest {MOST_LISTED}; search for others."
@@ -456,17 +430,11 @@ _replay = cached_with_snapshot(replay)
 
 _MEASURES: dict[Metric, str] = {"accuracy": "Accuracy", "loss": "Loss"}
 
-_MOST_PANELS = 12
-"""Variants that are chosen when the page opens, at most."""
-
 _MOST_ROWS, _MOST_ROWS_HOSTED = 400_000, 100_000
 """Evaluations in one download, at most: its text is made in the server's memory."""
 
 _WRITING = threading.Lock()
 """Held while the text of a download is made, so that all visitors together make one at a time."""
-
-_MOST_ROWS_IN_FULL = 30
-"""Rows of a table that is shown without a scroll bar, at most."""
 
 
 def comparison(compared: Sequence[ComparedExperiment]) -> None:
@@ -506,7 +474,6 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
 
 
 def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
-    """Draw what each variant of each experiment reached; accuracies are in percent."""
     st.subheader("What each reached", anchor=False)
     is_share, shares = metric == "accuracy", ["last", "low", "high", "mean", "best"]
     limits = summary[["low", "high"]].clip(0, 1 if is_share else None)
@@ -565,13 +532,11 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
 
 
 def _encoded(text: Callable[[], str]) -> bytes:
-    """Make the text of a download when no other is being made."""
     with _WRITING:
         return text().encode()
 
 
 def _means_in_words(summary: pd.DataFrame, metric: Metric) -> str:
-    """Return the means at the last evaluation, such as "QKV: A 98%, B 51%."."""
     parts = []
     for name, rows in summary.groupby("sharing", sort=False):
         means = [
@@ -583,7 +548,6 @@ def _means_in_words(summary: pd.DataFrame, metric: Metric) -> str:
 
 
 def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metric, list[Variant]]:
-    """Draw the choice of metric and variants, and return both."""
     default = metric_of([one.snapshot for one in compared])
     variants = variants_of(compared)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -603,7 +567,7 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
             picked = st.pills(
                 "Variants",
                 variants,
-                default=variants[:_MOST_PANELS],
+                default=variants[:12],
                 format_func=title_of,
                 selection_mode="multi",
                 key="variants_" + "_".join(variants),
@@ -615,7 +579,6 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
 def _differences(
     compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
 ) -> None:
-    """Draw paired differences between variants, and between experiments, folded away."""
     beside = [c.experiment.sharing for c in compared if len(c.experiment.sharing) > 1]
     baselines = [v for v in variants if any(v in sharing for sharing in beside)]
     has_others = len(variants) > 1 and bool(baselines)
@@ -655,7 +618,6 @@ def _differences(
 def _difference_table(
     differences: pd.DataFrame, variants: Sequence[Variant], reference: str, metric: Metric
 ) -> None:
-    """Draw paired differences of some variants; those of accuracies are in percentage points."""
     is_share, columns = metric == "accuracy", ["difference", "low", "high"]
     shown = differences[differences["sharing"].isin(variants)].copy()
     shown[columns] *= 100 if is_share else 1
@@ -668,13 +630,12 @@ def _difference_table(
 
 
 def _table(values: pd.DataFrame, alt: str, columns: dict[str, Any]) -> None:
-    """Draw a table, in full unless it is long; sharings are shown by their titles."""
     if "experiment" in values:
         values = values.assign(sharing=[title_of(Variant(name)) for name in values["sharing"]])
     st.dataframe(
         values,
         hide_index=True,
-        height="content" if len(values) <= _MOST_ROWS_IN_FULL else "auto",
+        height="content" if len(values) <= 30 else "auto",
         column_config={"experiment": "Experiment", "sharing": "Variant", **columns},
         placeholder="–",
         alt=alt,

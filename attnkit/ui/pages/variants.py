@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import streamlit as st
 
 from attnkit.examples import TASK, RecordedAccuracy, RecordedVariants, default_of, load_variants
@@ -33,13 +33,6 @@ from attnkit.variants.catalogue import search
 from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST, key_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-TABLE_HEIGHT = 420
-"""Pixels of the table: eleven rows, the others by scrolling."""
-
 BASELINE = Variant("QKV")
 
 
@@ -48,34 +41,36 @@ def draw() -> None:
     require_route()
     problems = import_plugins()
     choice = open_choice("variants", "opened_variant", VariantChoice)
-    recorded = None if awaits_first_run() else load_recorded()
+    recorded = None if awaits_first_run() else _load_recorded()
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
         st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
-    st.caption(plain(note(recorded)))
+    if recorded is not None:
+        reached = {name for name, accuracy in recorded.accuracy.items() if accuracy.reached}
+        st.caption(plain(direction_note(recorded.task, reached)))
+    else:
+        st.caption("")
     for problem in problems:
         st.error(plain(f"{problem}."), icon=":material/error:")
     warn_once(choice.problems)
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        show_table(choice, recorded)
-        st.caption(costs_note(recorded))
+        _show_table(choice, recorded)
+        st.caption(_costs_note(recorded))
     with right:
-        show_card(choice.entry, recorded)
+        _show_card(choice.entry, recorded)
     choice.write_link()
-    explain_words()
+    _explain_words()
 
 
-def load_recorded() -> RecordedVariants | None:
-    """Return the accuracies that were recorded for the catalogue; None if they are unreadable."""
+def _load_recorded() -> RecordedVariants | None:
     try:
         return load_variants()
     except (OSError, ValueError, TypeError):
         return None
 
 
-def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None:
-    """Draw the search and the table of what it finds, in which one variant is chosen."""
+def _show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None:
     query = st.text_input(
         "Search",
         placeholder="Name, model, paper or idea: multi-query, DeepSeek, narrow",
@@ -92,14 +87,19 @@ def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None
         )
         return
     keys = [key_of(entry.name) for entry in entries]
-    choice.stay_among(keys)
+    if key_of(choice.entry.name) not in keys:
+        choice.key = keys[0]
     key = key_of_table("catalogue", choice.version, keys)
+
+    def take_row() -> None:
+        choice.key = next((keys[row] for row in selected_rows(key, len(keys))), choice.key)
+
     st.dataframe(
         catalogue_table(entries, recorded),
         hide_index=True,
-        height=TABLE_HEIGHT if len(entries) > 10 else "content",
+        height=420 if len(entries) > 10 else "content",
         key=key,
-        on_select=lambda: choice.take_row(keys, selected_rows(key, len(keys))),
+        on_select=take_row,
         selection_mode="single-row-required",
         selection_default={"selection": {"rows": [keys.index(key_of(choice.entry.name))]}},
         column_config={
@@ -121,8 +121,7 @@ def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None
     )
 
 
-def costs_note(recorded: RecordedVariants | None) -> str:
-    """Return the conditions of the accuracies, and the sizes at which costs are counted."""
+def _costs_note(recorded: RecordedVariants | None) -> str:
     experiment = Experiment(task=TASK)
     size, title = experiment.size, TASKS[TASK].title
     sizes = (
@@ -138,13 +137,12 @@ def costs_note(recorded: RecordedVariants | None) -> str:
     )
 
 
-def show_card(named: Named, recorded: RecordedVariants | None) -> None:
-    """Draw one variant in full: diagram, text form, explanation, costs, accuracy and source."""
+def _show_card(named: Named, recorded: RecordedVariants | None) -> None:
     variant = Variant(named.variant)
     with st.container(border=True, key="card"):
         try:
             experiment = default_of(variant)
-            comparison = comparing_experiment(variant)
+            comparison = _comparing_experiment(variant)
         except InvalidExperiment as error:
             st.markdown(f"**{named.name}**")
             st.code(variant.value, language=None, wrap_lines=True)
@@ -171,20 +169,14 @@ def show_card(named: Named, recorded: RecordedVariants | None) -> None:
         st.caption(f"In the diagram: {LEGEND}")
 
 
-def comparing_experiment(variant: Variant) -> Experiment:
-    """Return an experiment of a variant beside plain attention; two layers if it needs them.
-
-    Raises:
-        InvalidExperiment: If the variant does not go with the task's sizes.
-    """
+def _comparing_experiment(variant: Variant) -> Experiment:
     columns = [BASELINE, variant]
     if "n_heads" in variant.given:  # plain attention of as many heads, to compare costs with
         columns.insert(1, Variant(f"QKV {variant.given['n_heads']}"))
     return default_of(variant).replace(sharing=columns)
 
 
-def explain_words() -> None:
-    """Draw what text forms are, the table of their words, and how to register a variant."""
+def _explain_words() -> None:
     with st.expander("All words"):
         st.markdown(
             "A text form is a sharing (`QKV`, `Q=K`, `K=V`, `Q=V`, `Q=K=V`), then roles that are "
@@ -240,16 +232,6 @@ class VariantChoice(Linked):
         self.key = _FIELD.read(params, self.problems)
         self.version += 1
 
-    def take_row(self, keys: Sequence[str], rows: Sequence[int]) -> None:
-        """Choose a row of the table."""
-        if rows and rows[0] < len(keys):
-            self.key = keys[rows[0]]
-
-    def stay_among(self, keys: Sequence[str]) -> None:
-        """Choose the first of these entries, unless one of them is chosen already."""
-        if keys and key_of(self.entry.name) not in keys:
-            self.key = keys[0]
-
     def write_link(self) -> None:
         """Write the choice into the address bar."""
         is_first = self.entry is next(iter(CATALOGUE.values()))
@@ -259,13 +241,9 @@ class VariantChoice(Linked):
 _FIELD = LinkField("variant", "", key_of_text, "a name in the table; the first is shown instead")
 
 
-_MOST_NAMED = 3
-"""Variants below the threshold that the sentence names, at most; the lowest come first."""
-
-
 def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> str:
-    """Return one sentence about the recorded accuracies: how many succeed, and which fall short."""
-    known = [(one, a) for one in entries if (a := recorded_of(one, recorded)) is not None]
+    """Return one sentence about the recorded accuracies: how many succeed, and the lowest three."""
+    known = [(one, a) for one in entries if (a := _recorded_of(one, recorded)) is not None]
     if recorded is None or not known:
         return f"There are {len(entries)} named ways to make queries, keys and values."
     below = sorted((a.mean, one.name) for one, a in known if not a.reached)
@@ -279,37 +257,24 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
     if not below:
         return f"{sentence}."
     lowest = listed(
-        [
-            f"{name} ({percent_beside(mean, recorded.threshold)})"
-            for mean, name in below[:_MOST_NAMED]
-        ]
+        f"{name} ({percent_beside(mean, recorded.threshold)})" for mean, name in below[:3]
     )
-    if len(below) > _MOST_NAMED:
+    if len(below) > 3:
         return f"{sentence}; the lowest are {lowest}."
     return f"{sentence}; {lowest} {verb(below, 'does', 'do')} not."
 
 
-def note(recorded: RecordedVariants | None) -> str:
-    """Return why variants with symmetric scores reach the threshold; empty if they do not."""
-    if recorded is None:
-        return ""
-    reached = {name for name, accuracy in recorded.accuracy.items() if accuracy.reached}
-    return direction_note(recorded.task, reached)
-
-
 def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None) -> pd.DataFrame:
     """Return a table with one row per entry, in the order given; unknown numbers are missing."""
-    import pandas as pd
-
     rows = []
     for entry in entries:
-        costs, accuracy = costs_of(entry), recorded_of(entry, recorded)
+        costs, accuracy = _costs_of(entry), _recorded_of(entry, recorded)
         rows.append(
             {
                 "name": entry.name,
                 "what": entry.brief,
                 "accuracy": None if accuracy is None else whole_percent(accuracy.mean),
-                "interval": interval_of(accuracy),
+                "interval": _interval_of(accuracy),
                 "parameters": None if costs is None else costs.parameters,
                 "kv_cache": None if costs is None else costs.kv_cache,
                 "family": entry.family,
@@ -320,41 +285,37 @@ def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None)
     return table.astype(dict.fromkeys(("accuracy", "parameters", "kv_cache"), "Int64"))
 
 
-def costs_of(entry: Named) -> Costs | None:
-    """Return the costs of an entry at default sizes; None if it does not go with them."""
+def _costs_of(entry: Named) -> Costs | None:
     try:
         return default_of(entry.variant).costs(entry.variant)
     except InvalidExperiment:
         return None
 
 
-def recorded_of(entry: Named, recorded: RecordedVariants | None) -> RecordedAccuracy | None:
-    """Return the recorded accuracy of an entry; None if there is none."""
+def _recorded_of(entry: Named, recorded: RecordedVariants | None) -> RecordedAccuracy | None:
     return None if recorded is None else recorded.accuracy.get(entry.variant.value)
 
 
 def accuracy_in_words(entry: Named, recorded: RecordedVariants | None) -> str:
     """Return the recorded accuracy of an entry in a sentence; empty if there is none."""
-    accuracy = recorded_of(entry, recorded)
+    accuracy = _recorded_of(entry, recorded)
     if recorded is None or accuracy is None:
         return ""
-    limits = interval_of(accuracy)
-    verdict = "" if accuracy.reached else f", below {percent(recorded.threshold)}"
+    limits = _interval_of(accuracy)
     interval = f" (95% interval {limits})" if limits else ""
     task = TASKS[recorded.task].title
-    mean = percent(accuracy.mean)
-    if verdict:
+    mean, verdict = percent(accuracy.mean), ""
+    if not accuracy.reached:
+        verdict = f", below {percent(recorded.threshold)}"
         mean = percent_beside(accuracy.mean, recorded.threshold)
     return f"Accuracy on the task “{task}”: {mean}{interval}{verdict}."
 
 
-def interval_of(accuracy: RecordedAccuracy | None) -> str:
-    """Return the limits of a recorded accuracy in percent; empty if they are the same."""
+def _interval_of(accuracy: RecordedAccuracy | None) -> str:
     return "" if accuracy is None else percent_limits(accuracy.low, accuracy.high)
 
 
 def short_source(source: str) -> str:
     """Return a citation without the numbers of preprints and without notes on how it was read."""
     noise = r", arXiv [\d.]+|^reported: (after )?| \((abstract|there [^)]*)\)"
-    shortened = re.sub(noise, "", source)
-    return capitalised(shortened)
+    return capitalised(re.sub(noise, "", source))

@@ -126,7 +126,6 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         is_owner_page = "owner" in unquote(scope["path"]).lower()  # in whatever spelling
         policy = _POLICY.format("'none'" if is_owner_page else self._frame_ancestors)
         forwarded = Headers(scope=scope).get("x-forwarded-proto")

@@ -262,7 +262,6 @@ class Lab:
         return f"<Lab at {self.address}>" if self.is_running else "<Lab, stopped>"
 
     def _repr_html_(self) -> str:
-        """Return a link that opens the dashboard in a new tab."""
         if not self.is_running:
             return "<p>This dashboard is stopped.</p>"
         address, advice = escape(self.address), escape(hub_advice())
