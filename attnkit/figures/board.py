@@ -28,7 +28,7 @@ from attnkit.analysis.attention_map import levels_of as cell_levels
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.reasons import headline
 from attnkit.experiment import Experiment
-from attnkit.experiment.costs import TOLERANCE, Costs
+from attnkit.experiment.costs import TOLERANCE
 from attnkit.figures.curves import (
     History,
     legend_of,
@@ -146,12 +146,8 @@ def where_in_words(experiment: Experiment, seed: int, layer: int, head: int | No
     return ", ".join(parts)
 
 
-_LONGEST_ANSWER = 9
-"""Most characters of an answer beside a map."""
-
-
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_ANSWER else text[: _LONGEST_ANSWER - 1] + "…"
+    return text if len(text) <= 9 else text[:8] + "…"
 
 
 def _answer_letters(task: Task, labels: np.ndarray) -> int:
@@ -159,26 +155,8 @@ def _answer_letters(task: Task, labels: np.ndarray) -> int:
     return max(len(_short(task.answer_text(answer))) for answer in classes)
 
 
-BOARD_WIDTH = 1100
-"""Width in pixels of all columns together in a window of 1440.
-
-It limits how much of a long example a map shows, so that all names of rows and columns fit.
-"""
-
-_LABELS = 78
-"""Width in pixels of the labels beside the cells of a map."""
-
-_LEAST_COLUMNS = 8
-"""Smallest number of columns that a map is cut to."""
-
-_LETTER, _NAME = 8, 11
-"""Widths in pixels of a cell under a single letter and under a name."""
-
 _LARGEST = 65_500
 """Largest size of a recorded score; of a larger score, only the sign is known."""
-
-_VISIBLE = 0.0005
-"""Smallest relative difference of costs that is shown."""
 
 
 def board(
@@ -305,7 +283,20 @@ def facts(experiment: Experiment, variant: Variant) -> str:
     costs = experiment.costs(variant)
     module = experiment.wiring(variant).module
     if module is not None:
-        text = _costs_of_module(module.origin, costs)
+        text = tr(
+            "a PyTorch module from {file}, {parameters:,} parameters, {numbers:,.0f} numbers kept "
+            "per token (KV cache)",
+            file=module.origin,
+            parameters=costs.parameters,
+            numbers=costs.kv_cache or 0,
+        )
+        if costs.kv_cache is None:
+            text = tr(
+                "a PyTorch module from {file}, {parameters:,} parameters, an unknown number of "
+                "numbers kept per token (KV cache)",
+                file=module.origin,
+                parameters=costs.parameters,
+            )
         return f"{text}. {tr(module.missing).removesuffix('.')}" if module.missing else text
     values = {"parameters": costs.parameters, "numbers": costs.kv_cache}
     n_matrices = count_matrices(experiment.wiring(variant))
@@ -332,7 +323,7 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
         return ""
     adjusted = experiment.adjusted(variant)
     parts = [tr(adjusted.changes)] if adjusted.changes else []
-    if abs(adjusted.difference) >= _VISIBLE:
+    if abs(adjusted.difference) >= 0.0005:
         share = in_percent(f"{adjusted.difference:+.1%}".replace("-", "−").removesuffix("%"))
         is_equal = abs(adjusted.difference) <= TOLERANCE
         parts.append(tr(_DIFFERENCES[experiment.equal, is_equal], share=share))
@@ -348,23 +339,6 @@ _DIFFERENCES = {
     ("kv_cache", False): mark("not equal: {share} kv cache"),
 }
 """Differences that remain where costs are made equal, and whether they are small."""
-
-
-def _costs_of_module(origin: str, costs: Costs) -> str:
-    if costs.kv_cache is None:
-        return tr(
-            "a PyTorch module from {file}, {parameters:,} parameters, an unknown number of numbers "
-            "kept per token (KV cache)",
-            file=origin,
-            parameters=costs.parameters,
-        )
-    return tr(
-        "a PyTorch module from {file}, {parameters:,} parameters, {numbers:,.0f} numbers kept per "
-        "token (KV cache)",
-        file=origin,
-        parameters=costs.parameters,
-        numbers=costs.kv_cache,
-    )
 
 
 def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
@@ -394,11 +368,10 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
         else:
             note = percent_interval(*ends)
         texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
-        measured = [
-            (float(mean_interval(latest[name][i]).mean), text) for name, text in others.items()
-        ]
         right = [
-            tr(text, accuracy=percent(mean), times=times) for mean, text in measured if mean == mean
+            tr(text, accuracy=percent(measured), times=times)
+            for name, text in others.items()
+            if (measured := float(mean_interval(latest[name][i]).mean)) == measured
         ]
         texts[variant]["facts"] = "; ".join([*right, facts(experiment, variant)])
     return texts
@@ -412,15 +385,17 @@ def _maps(
     snapshot: Snapshot, seed: int, layer: int, head: int | None, n_columns: int
 ) -> dict[str, Any]:
     experiment = snapshot.experiment
-    width = BOARD_WIDTH / n_columns - _LABELS
+    # So many columns that all names fit. In pixels: all columns of the board in a window of 1440,
+    # the labels beside a map, and a cell under a single letter or a name.
+    width = 1100 / n_columns - 78
     labels = experiment.task.label(snapshot.probe.tokens)
     has_letters = all(len(label.short) == 1 for label in labels)
-    most_columns = int(width / (_LETTER if has_letters else _NAME)) - 1
+    most_columns = int(width / (8 if has_letters else 11)) - 1
     frame = map_layout_of(
         experiment.task,
         experiment.layer_specs[layer],
         example_of(snapshot),
-        most_columns=min(max(most_columns, _LEAST_COLUMNS), MOST_COLUMNS),
+        most_columns=min(max(most_columns, 8), MOST_COLUMNS),
     )
     names = [labels[row].short for row in frame.rows]
     return {
@@ -519,7 +494,18 @@ def board_film(snapshots: Sequence[Snapshot]) -> bytes:
     """
     last = snapshots[-1]
     experiment = last.experiment
-    boards = [_drawing(snapshot) for snapshot in snapshots]
+    layer = telling_layer(experiment.layer_specs)
+    head = None if experiment.n_heads > 1 else 0
+    boards, conclusions = [], []
+    for snapshot in snapshots:  # as the Lab shows them first
+        seed = experiment.first_seed
+        reason = headline(snapshot, seed) if snapshot.step else None
+        because = "" if reason is None else reason.in_words(experiment, seed)
+        conclusions.append(f"{because} {finding(snapshot)}".lstrip())
+        alt = f"{finding(snapshot)} {measures_finding(snapshot)}"
+        file = f"attnkit-{experiment.task.name}-board"
+        drawing = board(snapshot, experiment, seed, layer, head)
+        boards.append({**drawing, "alt": alt, "file": file})
     accuracy = np.stack(
         [one.per_sharing(one.history["accuracy"][-1]).mean(-1) for one in snapshots]
     )
@@ -531,7 +517,7 @@ def board_film(snapshots: Sequence[Snapshot]) -> bytes:
         "title": experiment.task.title,
         "steps": [snapshot.step for snapshot in snapshots],
         "total_steps": experiment.training.steps,
-        "sentences": {"conclusion": [_conclusion(snapshot) for snapshot in snapshots]},
+        "sentences": {"conclusion": conclusions},
         "variants": [
             {"name": one["name"], "text": one["text"], "color": one["color"]}
             for one in boards[-1]["columns"]
@@ -556,20 +542,3 @@ def changes(value: Any, base: Any) -> Any:
     else:
         return [value]
     return {key: changes(one, other) for key, (one, other) in entries.items() if one != other}
-
-
-def _drawing(snapshot: Snapshot) -> dict[str, Any]:
-    experiment = snapshot.experiment
-    layer = telling_layer(experiment.layer_specs)
-    head = None if experiment.n_heads > 1 else 0
-    drawing = board(snapshot, experiment, experiment.first_seed, layer, head)
-    alt = f"{finding(snapshot)} {measures_finding(snapshot)}"
-    return {**drawing, "alt": alt, "file": f"attnkit-{experiment.task.name}-board"}
-
-
-def _conclusion(snapshot: Snapshot) -> str:
-    """Return what the accuracies show, and the reason in the first seed if it is known."""
-    seed = snapshot.experiment.first_seed
-    reason = headline(snapshot, seed) if snapshot.step else None
-    told = "" if reason is None else reason.in_words(snapshot.experiment, seed)
-    return f"{told} {finding(snapshot)}".lstrip()

@@ -118,7 +118,7 @@ def _cell_marks(rows: pd.DataFrame, grid: Grid, measure: Measure) -> list[Mark]:
     return marks
 
 
-def _boundary_marks(found: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
+def _boundary_marks(line: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
     """Return the band of a boundary, a dark line, and a white one on it.
 
     Rows are connected if they are neighbours and their values are numbers.
@@ -126,20 +126,20 @@ def _boundary_marks(found: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
     ordered = all(map(is_number, y.values))
     segments: list[list[tuple[int, int]]] = []
     for place, value in enumerate(y.values):
-        if value in found.at and found.measured[row := found.at.index(value)]:
+        if value in line.at and line.measured[row := line.at.index(value)]:
             if not (segments and ordered and segments[-1][-1][0] == place - 1):
                 segments.append([])
             segments[-1].append((place, row))
-    return [mark for segment in segments for mark in _segment(found, segment, x, y)]
+    return [mark for segment in segments for mark in _segment(line, segment, x, y)]
 
 
 def _segment(
-    found: Boundary, segment: list[tuple[int, int]], x: GridAxis, y: GridAxis
+    line: Boundary, segment: list[tuple[int, int]], x: GridAxis, y: GridAxis
 ) -> list[Mark]:
     places, indices = (list(each) for each in zip(*segment, strict=True))
     half, low, high = (
         x.between(np.pad(each[indices], 1, mode="edge"))
-        for each in (found.half, found.low, found.high)
+        for each in (line.half, line.low, line.high)
     )
     limits = y.limits
     upright = np.r_[limits[places[0]], y.positions[places], limits[places[-1] + 1]]
@@ -258,14 +258,7 @@ def csv_table(table: pd.DataFrame) -> Mapping[str, Any]:
 
 
 class Phase(NamedTuple):
-    """A phase diagram that is ready to be sent.
-
-    Attributes:
-        figures: Figure by the largest width in pixels at which it is drawn; 0 for all others.
-        finding: What it shows, in words.
-        numbers: Its cells, for a file of comma-separated values.
-        key: How to read it.
-    """
+    """A phase diagram: figures by their largest width (0: others), in words, cells, how to read."""
 
     figures: dict[int, Figure]
     finding: str
@@ -285,8 +278,8 @@ def phase_of(
     """Return the phase diagram of a sweep; kept for the newest results."""
     table = shown_cells(result, variants, dict(fixed))
     trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
-    found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
-    boundaries = [one for one in found if one is not None]
+    lines = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
+    boundaries = [one for one in lines if one is not None]
     args, axes = (table, x, y or None, measure, boundaries), result.sweep.axes
     figures = {most: plot_phase(*args, columns, axes) for most, columns in COLUMNS.items()}
     finding = describe_phase(*args)
@@ -360,8 +353,6 @@ def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -
     return f"{MEASURES[measure]} by {label_of(x)}. {'; '.join(texts)}."
 
 
-_NO_PAIR = "no seed with which both reached 99%"
-
 _NONE = translucent(REFERENCE, 0.12)
 """Colour of no difference: nearly that of the page, which may be light or dark."""
 
@@ -434,13 +425,16 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
 
 def _difference_tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[str]:
     what, tips = "points" if measure == "accuracy" else "the steps", []
+    no_pair = "no seed with which both reached 99%"
     for row in table.to_dict("records"):
         ends = (row[name] for name in ("difference", "low", "high"))
         middle, low, high = (difference_text(end, measure) for end in ends)
         interval = f" (95% interval {low} to {high})" if low != "–" else ""
         lines = [
             where_in_words(row, grid.names),
-            f"{middle} {what}{interval}" if row["n_pairs"] else _NO_PAIR,
+            f"{middle} {what}{interval}"
+            if row["n_pairs"]
+            else "no seed with which both reached 99%",
             f"{counted(row['n_pairs'], 'pair')} of seeds",
         ]
         tips.append("<br>".join(lines))

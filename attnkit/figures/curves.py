@@ -197,10 +197,13 @@ def plot_metric(
             grey, mean = translucent(REFERENCE, 0.55), before.intervals[variant].mean
             marks.append(curve(before.steps, mean, grey, width=3))
         area, line = mean_curve(history.steps, history.intervals[variant], color, top=top)
-        panels.append([*marks, area, _single_runs(history, variant, color), line])
+        runs = np.pad(history.runs[variant].T, ((0, 0), (0, 1)), constant_values=np.nan)
+        x = np.tile(np.append(history.steps.astype(np.float32), np.nan), len(runs))
+        of_each = curve(x, runs.ravel(), translucent(color, 0.4), width=1)  # with gaps between them
+        panels.append([*marks, area, of_each, line])
     of_all = [one for of_variant in levels.values() for one in of_variant]
     legend = legend_of(metric, experiment, of_all, has_previous=previous is not None)
-    return _drawn(snapshot, panels, metric_axis(metric, top), legend)
+    return _by_step(snapshot, panels, metric_axis(metric, top), legend)
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
@@ -213,10 +216,12 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             if not np.isnan(interval.mean).all():
                 legend[tr(text)] = dash
                 marks += mean_curve(history.steps, interval, color, dash=dash, name=tr(name))
-    return _drawn(snapshot, panels, metric_axis("accuracy", 1.0), _entries(legend))
+    return _by_step(snapshot, panels, metric_axis("accuracy", 1.0), _entries(legend))
 
 
-def _drawn(snapshot: Snapshot, marks: Sequence[Sequence[Mark]], y: Axis, legend: Legend) -> Figure:
+def _by_step(
+    snapshot: Snapshot, marks: Sequence[Sequence[Mark]], y: Axis, legend: Legend
+) -> Figure:
     x, titles = step_axis(snapshot.experiment), titles_of(snapshot.experiment.sharing)
     panels = [Panel(x, y, of_one, title) for of_one, title in zip(marks, titles, strict=True)]
     return draw_live(panels, legend, snapshot.experiment.hash, snapshot.step)
@@ -238,14 +243,6 @@ def metric_axis(metric: Metric, top: float) -> Axis:
 def _switch_line(snapshot: Snapshot) -> list[Mark]:
     step = snapshot.experiment.training.earlier_steps
     return [level(step, "solid", upright=True, width=1)] if step else []
-
-
-def _single_runs(history: History, variant: Variant, color: str) -> Mark:
-    values = history.runs[variant]
-    n_seeds = values.shape[1]
-    x = np.append(history.steps.astype(np.float32), np.nan)
-    y = np.vstack([values, np.full(n_seeds, np.nan)]).T.ravel()
-    return curve(np.tile(x, n_seeds), y, translucent(color, 0.4), width=1)
 
 
 INK = "currentColor"
@@ -283,7 +280,8 @@ def plot_overlay(
         metric: "accuracy" or "loss".
     """
     last = max(one.experiment.training.steps for one in compared)
-    levels = _common_levels(compared, metric)
+    of_each = [reference_levels(metric, one.experiment.task)[:1] for one in compared]
+    levels = of_each[0] if of_each.count(of_each[0]) == len(of_each) else []  # if all have it
     top = top_of(metric, [one.snapshot for one in compared])
     histories = [History.of(metric, one.snapshot) for one in compared]
     x, y = Axis(0, last, "steps", n_ticks=3), metric_axis(metric, top)
@@ -320,11 +318,6 @@ def _curve(
     area, line = mean_curve(steps, interval, color, top=top, dash=dash, name=letter)
     place = round((ord(letter) - ord("A") + 1) / (n_compared + 1) * (len(steps) - 1))
     return area, line, words(steps[[place]], interval.mean[[place]], [letter], below=True)
-
-
-def _common_levels(compared: Sequence[ComparedExperiment], metric: Metric) -> list[Level]:
-    levels = [reference_levels(metric, one.experiment.task)[:1] for one in compared]
-    return levels[0] if levels.count(levels[0]) == len(levels) else []
 
 
 def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> bytes:

@@ -8,10 +8,10 @@ operation on a role's vectors; options that cannot be drawn are notes in small t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from textwrap import wrap
+from typing import NamedTuple
 
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.words import listed
@@ -28,19 +28,10 @@ _NEAREST, _APART = 34, 44
 """Smallest allowed distance of centres of boxes in a row, and their distance if it is smaller."""
 _MARK, _LINE = 14, 11
 """Heights of a mark and of a line of small text."""
-_LETTERS = 24
-"""Most characters in a line of small text."""
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """Mark for an operation on the vectors of some roles, between their matrices and the scores.
-
-    Attributes:
-        sign: What is written on it.
-        roles: The roles on whose lines it is drawn.
-        words: What it means, a text from `mark`.
-    """
+class _Mark(NamedTuple):
+    """Mark for an operation on the vectors of some roles, between their matrices and the scores."""
 
     sign: str
     roles: tuple[Role, ...]
@@ -69,7 +60,7 @@ _MARKS: dict[str, _Mark] = {
 }
 """Marks by name of the option, or of the position encoding."""
 
-_DRAWN = {
+_WITHOUT_NOTE = {
     "n_heads", "d_head", "d_k", "d_v", "kv_heads", "kv_rank", "k_rank", "keyless", "d_mlp",
     "kv_residual", "shared_half", "valueless",
     "learning_rate", "tie_by", "tie_at", "positions", *_MARKS,
@@ -133,15 +124,23 @@ LEGEND = (
 
 def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     """Return an SVG that scales with its container, in the colour of the text around it."""
-    if wiring.module is not None:
-        return _module_diagram(wiring.module.name)
+    if wiring.module is not None:  # nothing is known of it but its name
+        name, kind = wiring.module.name, tr("a PyTorch module")
+        text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
+        note = _text(_WIDTH / 2, 8 + 2 * _LINE, kind, "ak-small")
+        return (
+            f'<svg viewBox="0 0 {_WIDTH} {16 + 2 * _LINE:g}" role="img" class="ak-diagram" '
+            f'aria-label="{escape(f"{name}: {kind}", quote=True)}">{text}{note}</svg>'
+        )
     boxes = _box_positions(wiring)
-    marks = {role: _marks_on(role, variant, wiring) for role in ROLES}
+    operations = _operations(variant, wiring)
+    present = [_MARKS[name] for name in operations if name in _MARKS]
+    marks = {role: [one for one in present if role in one.roles] for role in ROLES}
     last_row = max(y for _, y in boxes.values())
     most_marks = max(map(len, marks.values()))
     line_end = last_row + _BOX_HEIGHT + _DROP + max(0, most_marks * _MARK - 4)
     role_y = line_end + _RADIUS - 1
-    notes = [line for note in _notes(variant, wiring) for line in wrap(note, _LETTERS)]
+    notes = [line for note in _notes(variant, wiring) for line in wrap(note, 24)]
     sizes = _role_sizes(wiring)
     text_y = role_y + _RADIUS + 2
     parts: list[str] = []
@@ -176,16 +175,6 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" class="ak-diagram" '
         f'aria-label="{label}">{"".join(parts)}</svg>'
-    )
-
-
-def _module_diagram(name: str) -> str:
-    text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
-    kind = tr("a PyTorch module")
-    note = _text(_WIDTH / 2, 8 + 2 * _LINE, kind, "ak-small")
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {16 + 2 * _LINE:g}" role="img" class="ak-diagram" '
-        f'aria-label="{escape(f"{name}: {kind}", quote=True)}">{text}{note}</svg>'
     )
 
 
@@ -346,11 +335,6 @@ def _operations(variant: Variant, wiring: Wiring) -> list[str]:
     return [*(option.name for option in variant.options), wiring.sizes.positions]
 
 
-def _marks_on(role: Role, variant: Variant, wiring: Wiring) -> list[_Mark]:
-    marks = [_MARKS[name] for name in _operations(variant, wiring) if name in _MARKS]
-    return [one for one in marks if role in one.roles]
-
-
 def _role_sizes(wiring: Wiring) -> dict[Role, str]:
     """Return numbers of heads and widths of the roles as texts, if they differ between roles."""
     vectors = {role: wiring.vectors[wiring.roles[role]] for role in ROLES}
@@ -375,7 +359,7 @@ def _notes(variant: Variant, wiring: Wiring) -> list[str]:
     for option in variant.options:
         if option.name in _NOTES:
             notes.append(_NOTES[option.name](option))
-        elif option.name not in _DRAWN:
+        elif option.name not in _WITHOUT_NOTE:
             notes.append(str(option))
     positions = wiring.sizes.positions
     if positions != "none" and positions not in _MARKS:

@@ -1,4 +1,4 @@
-"""Drawing data for an example of a task: its tokens, its queries and the right answers."""
+"""Drawings of an example of a task: its tokens and answers in cells, and a small thumbnail."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 from attnkit.analysis.responses import Example
 from attnkit.foundation.language import tr, tr_n
 from attnkit.tasks import NOTHING, Label, Task
-
-MOST_SPELT_OUT = 32
-"""Longest example whose tokens have full labels; longer ones have the short labels of axes."""
 
 
 def example_cells(task: Task, example: Example) -> dict[str, Any]:
@@ -46,7 +43,7 @@ def _token_text(task: Task, label: Label, n_tokens: int) -> str:
     """Return the longest label of a token that fits; one of several fields needs all its words."""
     if task.n_fields > 1:
         return label.full if len(label.full) <= 16 else label.query
-    fits = n_tokens <= MOST_SPELT_OUT and len(label.full) <= 9
+    fits = n_tokens <= 32 and len(label.full) <= 9
     return label.full if fits else label.short
 
 
