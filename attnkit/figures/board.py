@@ -116,12 +116,8 @@ def of_head(
 ) -> list[np.ndarray | None]:
     """Return what a layer's head recorded, (i, j), for every variant; None if it lacks the head.
 
-    Args:
-        snapshot: The snapshot.
-        recorded: (r, l, h, i, j) patterns or scores of the probe example.
-        seed: See `attention_maps`.
-        layer: See `attention_maps`.
-        head: See `attention_maps`.
+    `recorded` is (r, l, h, i, j) patterns or scores of the probe example; for the others see
+    `attention_maps`.
     """
     experiment = snapshot.experiment
     by_variant = snapshot.per_sharing(np.moveaxis(recorded[:, layer], 0, -1))
@@ -170,12 +166,8 @@ def board(
     """Return the board of a snapshot, with the columns of an experiment.
 
     Args:
-        snapshot: Snapshot with the results.
         experiment: Experiment whose variants are the columns; it differs from the snapshot's in
             nothing else. A variant that the snapshot lacks has an empty column.
-        seed: Seed whose attention map is shown.
-        layer: See `attention_maps`.
-        head: See `attention_maps`.
         previous: Snapshot of an earlier experiment, whose curves are drawn in grey.
     """
     trained = snapshot.experiment
@@ -487,11 +479,7 @@ def _packed(values: np.ndarray) -> str:
 
 
 def board_film(snapshots: Sequence[Snapshot]) -> bytes:
-    """Return the boards of one training at several moments, as a blob that browsers read.
-
-    Args:
-        snapshots: Snapshots of the training, in the order of their steps.
-    """
+    """Return the boards of one training at several moments, as a blob that browsers read."""
     last = snapshots[-1]
     experiment = last.experiment
     layer = telling_layer(experiment.layer_specs)

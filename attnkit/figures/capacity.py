@@ -432,9 +432,7 @@ def _difference_tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure
         interval = f" (95% interval {low} to {high})" if low != "–" else ""
         lines = [
             where_in_words(row, grid.names),
-            f"{middle} {what}{interval}"
-            if row["n_pairs"]
-            else "no seed with which both reached 99%",
+            f"{middle} {what}{interval}" if row["n_pairs"] else no_pair,
             f"{counted(row['n_pairs'], 'pair')} of seeds",
         ]
         tips.append("<br>".join(lines))

@@ -57,13 +57,7 @@ Legend = list[dict[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """A metric at the steps that charts show.
-
-    Attributes:
-        steps: Steps of the evaluations.
-        runs: Values of all seeds by variant.
-        intervals: Means over seeds with their 95% limits by variant.
-    """
+    """A metric at the steps that charts show."""
 
     steps: Int64[np.ndarray, " e"]
     runs: dict[Variant, Float[np.ndarray, "e s"]]
@@ -182,7 +176,6 @@ def plot_metric(
     """Plot a metric over steps: mean with 95% interval, all seeds, reference levels.
 
     Args:
-        snapshot: Snapshot of the experiment.
         metric: Held-out accuracy, or held-out cross-entropy in nats.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
@@ -275,9 +268,7 @@ def plot_overlay(
     own: the page gives it to them.
 
     Args:
-        compared: The experiments.
         variants: Variants, each in a panel with a line per experiment that has it.
-        metric: "accuracy" or "loss".
     """
     last = max(one.experiment.training.steps for one in compared)
     of_each = [reference_levels(metric, one.experiment.task)[:1] for one in compared]
@@ -324,8 +315,6 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
     """Return the curves of some variants, the means over seeds with their 95% intervals.
 
     Args:
-        snapshot: The last snapshot of the experiment.
-        variants: The variants that are shown.
         metric: Measure of the first curve and of the sentence at each step.
     """
     experiment = snapshot.experiment

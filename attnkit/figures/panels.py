@@ -45,7 +45,6 @@ class Title:
     """Title of a panel.
 
     Attributes:
-        name: Text of the title.
         second: Text shown on hover.
         color: Colour of the square before the name; empty for none.
         note: Text after the name, which is not bold.
@@ -64,13 +63,11 @@ class Axis:
     Attributes:
         low: Value at the left or lower end; None for an end that suits the marks.
         high: Value at the right or upper end; less than `low` for a reversed axis.
-        title: Name of what is measured.
         ticks: Values with labels; None for round ones.
         texts: Labels of `ticks` as HTML; None for their numbers.
         log: Whether equal distances are equal ratios.
         grid: Whether lines cross the panel at the ticks.
         n_ticks: Most ticks if they are round ones.
-        visible: Whether ticks and title are drawn.
         angle: Angle of the labels in degrees.
     """
 
@@ -107,10 +104,7 @@ class Panel:
     """A panel of a figure.
 
     Attributes:
-        x: Horizontal axis.
-        y: Vertical axis.
         marks: What is drawn in it; later marks cover earlier ones.
-        title: Title above it.
         height: Height in pixels.
     """
 

@@ -48,7 +48,6 @@ class TieOption:
         text: Text form of the variant that is tied halfway through training; empty if there is
             none.
         refusal: Reason why the model cannot be tied in this way; empty if it can.
-        before: Accuracy before tying.
         at_once: Accuracy right after tying; NaN if the model cannot be tied in this way.
     """
 
@@ -66,12 +65,7 @@ class TieOption:
         return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
     def conclusion(self, name: str, chance: float) -> str:
-        """Return a sentence about what tying costs at once.
-
-        Args:
-            name: Name of the trained variant.
-            chance: Accuracy of a simple guess.
-        """
+        """Return a sentence about what tying costs at once."""
         if self.refusal:
             return f"{name} cannot be tied to {self.tie} in this way. {self.refusal}"
         before, at_once = percent(self.before), percent(self.at_once)
@@ -140,13 +134,7 @@ _SAMPLE = '<i class="ak-sample {}" aria-hidden="true"></i>'
 
 
 def legend_of_levels(before: float, chance: float, more: str = "") -> str:
-    """Return the HTML legend of the lines for the accuracy before tying and by chance.
-
-    Args:
-        before: Accuracy before tying.
-        chance: Accuracy of a simple guess.
-        more: HTML of further entries.
-    """
+    """Return the HTML legend of the lines for the accuracy before tying and by chance."""
     return (
         '<div class="ak-legend">'
         f"<span>{_SAMPLE.format('ak-before')} before tying {percent(before)}</span>"
@@ -217,7 +205,6 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
     """Plot the accuracy of every mixture, with its interval over seeds, and mark the chosen one.
 
     Args:
-        result: The measured variant.
         alpha: The chosen share of W_K, one of `ALPHAS`.
     """
     before = float(mean_interval(result.before).mean)

@@ -1,4 +1,9 @@
-"""A cache that drops what was used least recently, and that several threads may use at once."""
+"""Caches of what is computed for pages, which all visitors and several threads share.
+
+A snapshot never changes and is one object for all its visitors, so what is drawn of it is kept by
+its identity, and only as long as the snapshot, which nothing here keeps alive. Callers must not
+change what these functions return.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +20,14 @@ import numpy as np
 
 from attnkit.analysis import reasons
 from attnkit.analysis.responses import Example
-from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures import curves, example
 from attnkit.figures.example import thumbnail
 from attnkit.foundation.language import language
 from attnkit.tasks import TASKS
+from attnkit.training import summary
 from attnkit.training.joining import join_snapshots
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.summary import finding as _finding
-from attnkit.training.summary import measures_finding as _measures_finding
-from attnkit.training.summary import sharing_table as _sharing_table
-from attnkit.training.summary import slice_table as _slice_table
 from attnkit.variants import Variant
 
 T = TypeVar("T")
@@ -36,12 +37,6 @@ class Cache(Generic[T]):
     """Values by key; beyond its limits, the least recently used are dropped first.
 
     Args:
-        most: Largest number of values.
-        most_bytes: Largest size of all values together.
-        size_of: Returns the size of a value in bytes.
-
-    Attributes:
-        n_bytes: Size of all values together.
     """
 
     def __init__(
@@ -113,11 +108,7 @@ def _key_of(value: Any) -> Any:
 
 
 def cached_by_language(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Cache the results of a function for its arguments and the reader's language.
-
-    Args:
-        most: Largest number of results.
-    """
+    """Cache up to `most` results of a function for its arguments and the reader's language."""
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @lru_cache(most)
@@ -136,12 +127,13 @@ def cached_by_language(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _
 plot_metric = cached_with_snapshot(curves.plot_metric)
 plot_attention_measures = cached_with_snapshot(curves.plot_attention_measures)
 board = cached_with_snapshot(boards.board)
-finding = cached_with_snapshot(_finding)
-measures_finding = cached_with_snapshot(_measures_finding)
+finding = cached_with_snapshot(summary.finding)
+measures_finding = cached_with_snapshot(summary.measures_finding)
 headline = cached_with_snapshot(reasons.headline)
-slice_table = cached_with_snapshot(_slice_table)
-sharing_table = cached_with_snapshot(_sharing_table)
+slice_table = cached_with_snapshot(summary.slice_table)
+sharing_table = cached_with_snapshot(summary.sharing_table)
 example_cells = cached_by_language(_MOST_RESULTS)(example.example_cells)
+planned_board = cached_by_language(_MOST_RESULTS)(boards.planned_board)
 
 
 @cached_with_snapshot
@@ -154,20 +146,13 @@ def curves_only(snapshot: Snapshot) -> Snapshot:
 
 def with_variants(snapshot: Snapshot, variants: tuple[Variant, ...]) -> Snapshot:
     """Return a snapshot with some of its variants only; the snapshot itself if they are all."""
-    if variants == snapshot.experiment.sharing:
-        return snapshot
-    return _with_variants(snapshot, variants)
+    all_are_shown = variants == snapshot.experiment.sharing
+    return snapshot if all_are_shown else _with_variants(snapshot, variants)
 
 
 @cached_with_snapshot
 def _with_variants(snapshot: Snapshot, variants: tuple[Variant, ...]) -> Snapshot:
     return join_snapshots(snapshot.experiment.replace(sharing=list(variants)), [snapshot])
-
-
-@cached_by_language(_MOST_RESULTS)
-def planned_board(experiment: Experiment) -> dict[str, Any]:
-    """Return the board of an experiment of which nothing is trained."""
-    return boards.planned_board(experiment)
 
 
 @cached_by_language(256)

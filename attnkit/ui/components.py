@@ -59,12 +59,7 @@ FILM = ("lab", "film")
 
 
 def component(name: str, *styles: str) -> Any:
-    """Return the component that a script in `attnkit/ui/assets` draws, in the reader's language.
-
-    Args:
-        name: Name of the script's file without its suffix.
-        styles: Names of the files of its styles without their suffix.
-    """
+    """Return the component that a script in `attnkit/ui/assets` draws, in the reader's language."""
     return _component(name, styles, language())
 
 
@@ -81,8 +76,6 @@ def reported(key: str, event: str, kind: Any) -> Any:
     """Return what a component has reported; None if it is not of the kind that it reports.
 
     Args:
-        key: Key of the component.
-        event: Name of the event.
         kind: Type of what the component reports, such as `list[Index]`.
     """
     try:
@@ -137,9 +130,6 @@ def live_figure(
     """Draw a figure of panels.
 
     Args:
-        figure: The figure, one object for all visitors of a run.
-        key: Key of the component.
-        alt: Description for people who do not see the figure.
         file: Name of the files in which it can be saved; empty if it cannot be.
         asymmetry: Return value of `attnkit.figures.board.asymmetry_over_steps`, for these files.
     """
@@ -169,9 +159,6 @@ def picture(
     """Draw a figure that sets its height itself, and may change at every tick.
 
     Args:
-        figure: The figure.
-        key: Key of the component.
-        alt: Description for people who do not see the figure.
         narrower: Largest width in pixels → figure for places up to it, from wide to narrow.
         title: Heading of the saved figure.
         file: Name of the files in which it can be saved, without a suffix; empty if it cannot be.
@@ -268,7 +255,6 @@ def page(hints: list[list[str]], *, key: str) -> None:
 
     Args:
         hints: Pairs of spellings, with "; " between them, and their meaning.
-        key: Key of the component.
     """
     component("page", "lab")(key=key, data=packed({"hints": hints}))
 

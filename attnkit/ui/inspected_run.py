@@ -56,10 +56,8 @@ class InspectedRun:
     """One seed of a run that a page looks into.
 
     Attributes:
-        lab: The visitor's Lab.
         experiment: Experiment of the one seed.
         run: Experiment of the run, with all its seeds.
-        row: The row of pickers at the head of the page.
         refusal: Reason why the seed cannot be trained here; empty if it can.
     """
 
@@ -102,7 +100,6 @@ class InspectedRun:
         A text says why there is none; None means that the run has no film yet, or has failed.
 
         Args:
-            inspection: The inspection.
             most: Largest number of times that it is computed during a training; 0 for no limit.
         """
         job = self.ask_for_film()
@@ -193,8 +190,6 @@ def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -
     """Return the arguments of a picker whose choice holds on all pages, see `bound`.
 
     Args:
-        name: Name under which the choice is remembered.
-        options: Options of the picker.
         default: Choice if none was made, or if it is no option here.
         key: Key of the widget; it is made of the name if empty.
     """
@@ -205,14 +200,7 @@ def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -
 
 
 def choose(label: str, options: Sequence[str], name: str, text: Callable[[str], str] = str) -> str:
-    """Draw a row of buttons for a choice that holds on all pages, and return the choice.
-
-    Args:
-        label: Title of the row.
-        options: The options; the first is chosen at first.
-        name: Name under which the choice is remembered.
-        text: Returns the text of an option's button.
-    """
+    """Draw a row of buttons for a choice that holds on all pages, and return the choice."""
     # A browser keeps the choice of a widget that has the same key, even if it is no option.
     key = f"{name}_{'_'.join(options)}"
     chosen: str = st.segmented_control(
@@ -256,9 +244,7 @@ class _Sent:
     """Frames that one drawing of a page has sent so far.
 
     Attributes:
-        film: The job.
         step: Training step of the last frame.
-        blob: The last bytes.
         problem: Reason why there are none; frames are then requested at the visitor's press only.
     """
 
@@ -338,8 +324,6 @@ def result_of(
     """Return the result of an inspection; None, with a message, if there is none.
 
     Args:
-        subject: The run and seed.
-        answer: What `subject.inspect` has returned.
         name: Name of the inspection, for the keys of buttons.
         ask_again: Called when the visitor asks again after a problem; None if the page asks by
             itself.

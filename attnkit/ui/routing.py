@@ -64,36 +64,27 @@ def route() -> StreamlitPage:
     opened = urlsplit(browser_address()).path.rpartition("/")[2]
     shows_all = st.session_state.get(ALL_PAGES, False)
     with reading(chosen_language()):
-        sections = _sections(opened, shows_all=shows_all)
+        sections = {
+            tr(section): [
+                _page(page, is_shown=shows_all or page.for_newcomers or page.name == opened)
+                for page in pages
+            ]
+            for section, pages in SECTIONS.items()
+        }
+        if has_page():  # not in the navigation until the owner has signed in at /owner
+            owner = _Page("owner", mark("Owner"), "admin_panel_settings")
+            sections[tr("Reference")].append(_page(owner, is_shown=is_signed_in()))
     return st.navigation(sections)
 
 
-def _sections(opened: str, *, shows_all: bool) -> dict[str, list[StreamlitPage]]:
-    sections = {
-        tr(section): [
-            st.Page(
-                f"pages/{page.name}.py",
-                title=page_label(page.name, tr(page.title)),
-                icon=f":material/{page.icon}:",
-                default=page.name == "lab",
-                visibility="visible"
-                if shows_all or page.for_newcomers or page.name == opened
-                else "hidden",
-            )
-            for page in pages
-        ]
-        for section, pages in SECTIONS.items()
-    }
-    if has_page():  # not in the navigation until the owner has signed in at /owner
-        sections[tr("Reference")].append(
-            st.Page(
-                "pages/owner.py",
-                title=page_label("owner", tr("Owner")),
-                icon=":material/admin_panel_settings:",
-                visibility="visible" if is_signed_in() else "hidden",
-            )
-        )
-    return sections
+def _page(page: _Page, *, is_shown: bool) -> StreamlitPage:
+    return st.Page(
+        f"pages/{page.name}.py",
+        title=page_label(page.name, tr(page.title)),
+        icon=f":material/{page.icon}:",
+        default=page.name == "lab",
+        visibility="visible" if is_shown else "hidden",
+    )
 
 
 def require_route() -> None:
@@ -108,11 +99,7 @@ PROJECTOR = "projector"
 
 
 def page_tools(page: StreamlitPage) -> None:
-    """Draw the switches below the navigation, and explain terms on the page that follows.
-
-    Args:
-        page: The page that follows.
-    """
+    """Draw the switches below the navigation, and explain terms on the page that follows."""
     with reading(chosen_language()), st.sidebar, st.container(horizontal=True, key="page_switches"):
         st.toggle(
             tr("All pages"),
@@ -129,11 +116,10 @@ def page_tools(page: StreamlitPage) -> None:
         )
         language_switch()
     with st.container(key="page_tools"):
-        styles = ["print.css"]
+        style = asset("print.css")
         if st.session_state[PROJECTOR]:
-            styles.append("projector.css")
+            style += asset("projector.css")
         if not page.url_path:  # the Lab is at the root
-            styles.append("lab_page.css")
-        style = "".join(map(asset, styles))
+            style += asset("lab_page.css")
         components.markup(f"<style>{style}</style>", key="page_style")
         components.page(words.hints(), key="page_script")

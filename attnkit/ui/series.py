@@ -27,7 +27,6 @@ class Series(WatchedJob, ABC):
     """Experiments of one visitor; the next is submitted when the one before it has finished.
 
     Attributes:
-        experiments: The experiments.
         n_finished: Number of finished experiments, which is the index of the one that trains.
         problem: Reason in words why training does not go on; empty while it does.
         seconds: Seconds of training of the finished experiments.
@@ -108,11 +107,7 @@ class Series(WatchedJob, ABC):
         return self.seconds / before * left if self.n_finished else None
 
     def status(self, of_one: str = STATUS_OF_ONE) -> str:
-        """Return how far training is, as a sentence.
-
-        Args:
-            of_one: Text around the status of one of several experiments.
-        """
+        """Return how far training is, as a sentence."""
         total, job = len(self.experiments), self.job
         status = tr("Waiting.")
         if job is not None:

@@ -1,6 +1,8 @@
-"""Export of a page's figures as one HTML file that needs no server, network or other file.
+"""Scripts of pages, and a page's figures as one HTML file that needs no server or other file.
 
-The same JavaScript runs in the dashboard as a component. This module needs no Streamlit.
+A component of Streamlit has one script, and a page that is saved as one file cannot import others.
+So an ES module of `attnkit/ui/assets` and all that it imports are joined to one text here. This
+module needs no Streamlit.
 """
 
 from __future__ import annotations
@@ -36,12 +38,7 @@ def asset(name: str) -> str:
 
 @cache
 def script(name: str, code: str = ENGLISH) -> str:
-    """Return a module joined with all its imports; only its default export is left.
-
-    Args:
-        name: Name of the module's file in `attnkit/ui/assets`, without its suffix.
-        code: Code of the language of its texts.
-    """
+    """Return a module joined with all its imports; only its default export is left."""
     sources: dict[str, str] = {}
     _collect(f"{_ASSETS}/{name}.js", "", sources)
     if code != ENGLISH and _MESSAGES in sources:
@@ -70,9 +67,7 @@ def _collect(path: str, imported_as: str, sources: dict[str, str]) -> None:
     """Add a file to `sources` after the files that it imports, each once.
 
     Args:
-        path: Path of the file in the package.
         imported_as: Name that the importing module gives to the data of a JSON file.
-        sources: JavaScript by path, in the order in which it is joined.
     """
     if path in sources:
         return
@@ -143,8 +138,6 @@ def page_html(title: str, body: str, *, style: str = "", framed: bool = False) -
     """Return an HTML file, light or dark like the system.
 
     Args:
-        title: Title of the page, as a plain text.
-        body: Content of the page as HTML.
         style: CSS besides that of all pages.
         framed: Whether the file stands in a frame of another page; it is then light or dark like
             that page.
@@ -204,13 +197,8 @@ def standalone_html(
     """Return an HTML file that shows a film as the page does, light or dark like the system.
 
     Args:
-        title: Title of the page.
-        component: See `film_html`.
-        blob: See `film_html`.
         note: Sentence below the title that says what is shown.
         command: Command that trains the run again; it is folded away below the figures.
-        style: See `page_html`.
-        framed: See `page_html`.
     """
     again = f"<pre>{escape(command)}</pre>"
     folded = f"<details><summary>Train it again</summary>{again}</details>" if command else ""

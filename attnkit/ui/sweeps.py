@@ -87,17 +87,10 @@ class CapacityChoice(Linked):
 
     Attributes:
         sweep: Name of the sweep in `SHIPPED`, or `OWN`.
-        measure: Name of the measure that the phase diagram and its slices show.
-        x: Name of the axis across.
         y: Name of the axis upwards; empty if the sweep has a single axis.
         fixed: Value of every axis, which counts where the axis is not drawn.
-        variants: The variants that have a panel.
         section: Name of the open section; empty if none is open.
-        one: First variant of a comparison.
-        other: Second variant of a comparison.
-        cost: Name of the cost that is compared with accuracy.
         cell: The cell whose numbers are shown; None if none was chosen.
-        problems: Problems of the link, in sentences.
     """
 
     sweep: str = next(iter(SHIPPED))
@@ -270,13 +263,7 @@ class SweepForm:
     """Form of a sweep as a visitor has filled it in.
 
     Attributes:
-        task: Name of the task.
-        first: Name of the setting of the first axis.
-        first_values: Its values, as typed.
         second: Name of the setting of the second axis; empty for none.
-        second_values: Its values, as typed.
-        sharing: The variants.
-        n_seeds: Number of seeds.
         steps: Steps of every run, unless they are an axis.
         own: Task on the visitor's own data, if the Lab has any.
     """
@@ -417,12 +404,7 @@ def estimate_in_words(sweep: Sweep) -> str:
 
 @dataclass
 class LiveSweep(Series):
-    """A sweep that is trained for a visitor, one experiment for each point.
-
-    Attributes:
-        sweep: The sweep.
-        points: The point of every experiment.
-    """
+    """A sweep that is trained for a visitor, one experiment for each point."""
 
     sweep: Sweep
     points: list[dict[str, Value]]

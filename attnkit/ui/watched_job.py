@@ -50,7 +50,6 @@ class WatchedJob:
         If it is refused, the present job stays.
 
         Args:
-            experiment: The experiment.
             options: Further arguments of `TrainingService.submit`.
         """
         service = training_service()
@@ -118,9 +117,7 @@ def live(draw: Callable[[], None], jobs: Callable[[], list[Job | None]], seconds
     """Draw an area again and again while jobs train, and the whole page when one begins or ends.
 
     Args:
-        draw: Draws the area.
         jobs: Returns the jobs as they are now.
-        seconds: Seconds between two drawings.
     """
 
     def state() -> list[tuple[str, bool]]:
@@ -147,7 +144,6 @@ def status_of(
     """Return the status of a job as one sentence in Markdown.
 
     Args:
-        job: The job.
         snapshot: The snapshot on screen; None for the newest of the job.
         seconds_left: Seconds that are left, if the job is one of several; 0 for those of the job.
         came_finished: Whether the job was finished before the visitor could watch it.
@@ -213,13 +209,7 @@ def _time_taken(snapshot: Snapshot, n_runs: int) -> str:
 
 
 def _held(job: Job, state: str, progress: str) -> str:
-    """Return the status of a job that is paused or stopped, or about to be.
-
-    Args:
-        job: The job.
-        state: The key of `_HELD`.
-        progress: What it has reached.
-    """
+    """Return the status of a job that is paused or stopped, or about to be."""
     reason = _reason(job)
     if reason:
         return tr(_HELD_WITH_REASON[state], reason=reason, progress=progress)

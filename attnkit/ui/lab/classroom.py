@@ -1,4 +1,4 @@
-"""The class that a session has joined by its link, and how its visitor stands in it.
+"""Lessons, the class that a session has joined by its link, and how its visitor stands in it.
 
 A class begins on the page of a lesson in the Guide. Its link is short, so that it can be typed from
 a projector: it has the code of the class and the language of the teacher, and opens the lesson's
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 import streamlit as st
@@ -37,15 +37,10 @@ _LINK_BEGINS, _LINK_ENDS = f"```text\nhttp://localhost:{PORT}/", "\n```\n"
 """Text before and after the query of the link for the class, in the file of a lesson."""
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """One lesson; its texts are Markdown.
+class Lesson(NamedTuple):
+    """One lesson: its question, and Markdown before and after the link for a class.
 
-    Attributes:
-        title: The question that it asks.
-        before: Text up to the link for the class.
-        query: Query of that link, with its "?".
-        after: Text after the link.
+    `query` is that of the link, with its "?".
     """
 
     title: str
@@ -135,17 +130,17 @@ def join() -> None:
 
 def joined() -> Classroom | None:
     """Return the class of this session; None if there is none, or none that can be reached."""
-    found = _found()
-    return found if isinstance(found, Classroom) else None
+    room = _class_or_reason()
+    return room if isinstance(room, Classroom) else None
 
 
 def reason_for_none() -> str:
     """Return why this session has no class although its link names one; empty otherwise."""
-    found = _found()
-    return found if isinstance(found, str) else ""
+    reason = _class_or_reason()
+    return reason if isinstance(reason, str) else ""
 
 
-def _found() -> Classroom | str:
+def _class_or_reason() -> Classroom | str:
     """Return the class of this session, or the reason why it has none, in Markdown."""
     code = st.session_state.get(CLASS)
     if code is None:
@@ -179,8 +174,8 @@ def _found() -> Classroom | str:
                 )
             )
         st.session_state[_JOINED] = room
-    found: Classroom = st.session_state[_JOINED]
-    return found
+    joined_class: Classroom = st.session_state[_JOINED]
+    return joined_class
 
 
 def leads() -> bool:
@@ -220,7 +215,6 @@ def standing(experiment: Experiment, guess: Iterable[str] | None = None) -> Stan
     On the page of the teacher, the class then guesses about the experiment.
 
     Args:
-        experiment: What is guessed about.
         guess: The guess of the visitor, to count it; None if it is not to be counted.
     """
     room, about = joined(), key_of_guess(experiment)
@@ -243,10 +237,6 @@ def note_training(job: Job, found: Standing) -> None:
     """Let the guess of this session's visitor stay as it is; on a teacher's page, those of all.
 
     The pages of the pupils then show the teacher's run as soon as it is finished.
-
-    Args:
-        job: The job on screen, which has the settings on screen.
-        found: How the visitor stands.
     """
     room, about = joined(), key_of_guess(job.experiment)
     if room is None:

@@ -36,8 +36,6 @@ class Attempt:
     """One change that the visitor has tried.
 
     Attributes:
-        before: Outcome of the run without the change.
-        change: The change.
         sentences: Its effect in sentences; empty until it is trained.
     """
 

@@ -86,7 +86,6 @@ class TiedTraining(WatchedJob):
     """Training of one visitor that ties matrices of a run and then continues.
 
     Attributes:
-        lab: The visitor's Lab.
         run: Experiment of the inspected run, with all its seeds.
         ended: Results of the trainings that have ended, by the variants that are tied in them.
     """

@@ -17,12 +17,13 @@ import tempfile
 import threading
 import warnings
 import webbrowser
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
@@ -44,16 +45,10 @@ LARGEST_PORT = 65535
 LISTENING_SECONDS = 1.0
 """Seconds until the server answers; a browser opened earlier shows an empty page for a moment."""
 
-_ALL_ADDRESSES = (None, "0.0.0.0", "::")
-"""Hosts of a server that listens at every address of this computer."""
-
 _HOST_VARIABLE, _PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
 
 _KINDS = {"integer": "a whole number", "float": "a number", "boolean": "true or false"}
 """Kinds of Streamlit's options in words."""
-
-_STOP_SECONDS = 15.0
-"""Longest time that a server may take to end."""
 
 _COLAB = (
     "Colab passes no WebSockets on, so no browser can open the dashboard that runs there: show "
@@ -127,10 +122,8 @@ def serve(
     """Serve the dashboard until a signal ends it; call it once, in the main thread.
 
     Args:
-        host: Address on which the server listens.
         port: Port on which nobody listens, see `choose_port`.
         link: Query string of the first page with its "?", or an empty text.
-        open_browser: Whether a browser opens, if this computer has a screen.
         announce: Receives the address as soon as the server listens.
 
     Raises:
@@ -179,7 +172,7 @@ async def lifespan(
     service.start()
     manual = config.is_manually_set("browser.serverAddress")
     host = st.get_option("browser.serverAddress" if manual else "server.address")
-    reached = "localhost" if host in _ALL_ADDRESSES else host
+    reached = "localhost" if host in (None, "0.0.0.0", "::") else host
     reached = f"[{reached}]" if ":" in reached else reached
     address = get_url(reached) + (f"/{link}" if link else "")
     if announce is not None:
@@ -233,7 +226,7 @@ class Lab:
         self._process = process
         self.address = address
         # Nobody reads what modules of yours print there; a full pipe would stop the server.
-        self._reader = threading.Thread(target=_read_all, args=(process.stdout,), daemon=True)
+        self._reader = threading.Thread(target=deque, args=(process.stdout, 0), daemon=True)
         self._reader.start()
         atexit.register(self.stop)
 
@@ -245,7 +238,7 @@ class Lab:
         # A second signal would end the server before its training process, so it comes late.
         for end in (self._process.terminate, self._process.kill):
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS)
+                self._process.wait(15)
                 break
             end()
         self._process.wait()
@@ -345,11 +338,6 @@ def _address_of(process: subprocess.Popen[str]) -> str:
     return ""
 
 
-def _read_all(stream: IO[str]) -> None:
-    for _ in stream:
-        pass
-
-
 def is_reachable_from_network(host: str) -> bool:
     """Return whether a server that listens on this host accepts connections of other computers."""
     return not (host == "localhost" or host == "::1" or host.startswith("127."))
@@ -374,9 +362,8 @@ def _store(result: Result) -> None:
     if result.snapshot.status != "finished":
         return
     settings = server_settings()
-    with suppress(
-        Unavailable, TooLarge
-    ):  # the dashboard says so, and shows the experiment all the same
+    # If it fails, the dashboard says so, and shows the experiment all the same.
+    with suppress(Unavailable, TooLarge):
         store = ResultStore(settings.store, megabytes=settings.store_megabytes)
         try:
             store.put(*result.to_blobs())

@@ -21,12 +21,6 @@ SIGNED_IN = "owner"
 LONGEST_DELAY, LONGEST_WAIT, MOST_ADDRESSES = 10.0, 600.0, 10_000
 """Limits of a gate: seconds before an attempt and after a wrong one, and remembered addresses."""
 
-_STORE_SECONDS = 30.0
-"""Seconds for which the size of the store is cached."""
-
-_TABS = "active_sessions"
-"""Streamlit's name for the number of connected tabs."""
-
 
 class Gate:
     """Gate that opens for one secret, with at most one attempt a second. Safe in many threads.
@@ -102,11 +96,12 @@ def sign_out() -> None:
 
 def n_sessions() -> int:
     """Return the number of connected tabs, as Streamlit counts them."""
-    stats = runtime.get_instance().stats_mgr.get_stats([_TABS])[_TABS]
+    tabs = "active_sessions"
+    stats = runtime.get_instance().stats_mgr.get_stats([tabs])[tabs]
     return sum(int(stat.to_metric_str().rpartition(" ")[2]) for stat in stats)
 
 
-@st.cache_data(ttl=_STORE_SECONDS, show_spinner=False)
+@st.cache_data(ttl=30, show_spinner=False)
 def store_megabytes() -> float | str:
     """Return the size of the store, at most half a minute old; a text if it is not known."""
     store = result_store()

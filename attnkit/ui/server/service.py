@@ -38,9 +38,6 @@ CONNECTION = "attnkit"
 FIRST_FRAME_SECONDS = 0.3
 """Seconds that a click waits for the first snapshot, so that it shows without another tick."""
 
-SWEEP_SECONDS = 5.0
-"""Seconds between two collections, at least; each holds the server for about 50 ms."""
-
 T = TypeVar("T")
 
 
@@ -50,10 +47,6 @@ class Singleton(Generic[T]):
     It can be used as a decorator. Callers in other threads wait until the object is made. If that
     fails, the next caller tries again. `st.cache_resource` is not the owner of such objects,
     because one message from any visitor (`clear_cache`) empties all of Streamlit's caches.
-
-    Args:
-        make: Makes the object.
-        release: Called with the object when it is cleared.
     """
 
     def __init__(
@@ -154,7 +147,6 @@ def training_time(*experiments: Experiment, reuse: bool = True) -> str:
     """Return about how long experiments will train, one after the other, in words.
 
     Args:
-        *experiments: The experiments.
         reuse: Whether finished runs are taken over, and not trained again.
     """
     service = training_service()
@@ -216,7 +208,7 @@ def sweep() -> None:
 
     def collect() -> None:
         while _somebody_left.wait():
-            time.sleep(SWEEP_SECONDS)  # other tabs may be closed meanwhile
+            time.sleep(5)  # other tabs may be closed meanwhile, and each collection takes 50 ms
             _somebody_left.clear()
             gc.collect()
             give_memory_back()

@@ -29,12 +29,7 @@ P = ParamSpec("P")
 
 
 class AddressTurn:
-    """Turn of one address.
-
-    Attributes:
-        lock: Held by the thread that has the turn.
-        n_waiting: Number of threads that wait for it.
-    """
+    """Turn of one address."""
 
     def __init__(self) -> None:
         self.lock, self.n_waiting = threading.Lock(), 0
@@ -108,7 +103,6 @@ def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callabl
     """Return a Streamlit fragment that is drawn in turns; this is the only way to define one.
 
     Args:
-        draw: Draws the fragment.
         run_every: Seconds between two drawings; None if only its widgets draw it again.
     """
 

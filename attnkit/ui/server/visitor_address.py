@@ -16,17 +16,11 @@ from attnkit.service.server import server_settings
 _ADDRESS = re.compile(r'\s*("?)(?:\[(?P<v6>[^]"]*)\](?::\d+)?|(?P<v4>[\d.]+)(?::\d+)?)\1\s*')
 """An address as proxies write it: in quotes or not, with a port or not, IPv6 in brackets."""
 
-_OWN_NAMES = ("localhost", "127.0.0.1", "::1")
-"""Names by which a browser reaches its own machine."""
-
 PROXY_HEADERS = (
     *("forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
     *(f"x-forwarded-{what}" for what in ("for", "host", "port", "proto", "server", "prefix")),
 )
 """Headers that proxies add to what a visitor sends."""
-
-_LONGEST = 200
-"""Most characters of what a proxy writes about one visitor."""
 
 
 def trust_only_our_setting() -> None:
@@ -93,12 +87,12 @@ def is_local(values_of: Callable[[str], Sequence[str]], peer: str | None) -> boo
         hosts = [urlsplit(origin).hostname for origin in values_of("origin")]
     except ValueError:  # no address
         return False
-    return bool(hosts) and all(host in _OWN_NAMES for host in hosts)
+    return bool(hosts) and all(host in ("localhost", "127.0.0.1", "::1") for host in hosts)
 
 
 def _address_in(text: str) -> str:
     """Return the address in what a proxy writes in one of its forms; empty if there is none."""
-    if len(text) > _LONGEST:
+    if len(text) > 200:
         return ""
     if "=" in text:
         pairs = text.split(";")
