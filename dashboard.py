@@ -44,7 +44,7 @@ if __name__ == "__main__":
 else:
     from attnkit.ui.server.guard import guards
     from attnkit.ui.server.launch import lifespan
-    from attnkit.ui.server.visitor_address import trust_only_our_setting
+    from attnkit.ui.server.turns import trust_only_our_setting
 
     trust_only_our_setting()
     app = st.App(__file__, lifespan=lifespan, middleware=guards())

@@ -16,7 +16,7 @@ from attnkit.figures.diagram import LEGEND
 from attnkit.training.joining import can_share_runs
 from attnkit.ui.cache import with_variants
 from attnkit.ui.lab.classroom import _lessons, lessons
-from attnkit.ui.lab.controls import MAIN_GROUPS
+from attnkit.ui.lab.lab import MAIN_GROUPS
 from attnkit.ui.lab.presets import PRESETS
 from attnkit.ui.pages.variants import (
     accuracy_in_words,

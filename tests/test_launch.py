@@ -97,7 +97,7 @@ def test_every_variable_of_streamlit_is_obeyed(monkeypatch):
     monkeypatch.setattr(st.App, "run", lambda _, config: found.update(config))
     monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", lambda config: None)
     monkeypatch.setattr("sys.argv", ["attnkit"])
-    monkeypatch.setattr("attnkit.ui.server.visitor_address.trust_only_our_setting", lambda: None)
+    monkeypatch.setattr("attnkit.ui.server.turns.trust_only_our_setting", lambda: None)
     values = {int: (7, "7"), bool: (True, "yes"), float: (2.5, "2.5")}
     expected = {}
     with monkeypatch.context() as given:

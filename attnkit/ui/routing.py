@@ -20,7 +20,7 @@ from attnkit.foundation.language import mark, reading, tr
 from attnkit.ui import components, words
 from attnkit.ui.address import browser_address
 from attnkit.ui.language import chosen_language, language_switch, page_label
-from attnkit.ui.server.owner import has_page, is_signed_in
+from attnkit.ui.server.service import has_page, is_signed_in
 from attnkit.ui.standalone import asset
 
 ALL_PAGES = "all_pages"

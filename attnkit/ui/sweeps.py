@@ -31,8 +31,7 @@ from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
 from attnkit.ui.cache import cached_by_language
-from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.lab import Lab, labels_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.series import Series
 from attnkit.ui.server.service import training_service, watcher

@@ -31,7 +31,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import PROJECTOR
 from attnkit.ui.server.launch import PORT, dashboard_script
 from attnkit.ui.server.service import classes, watcher
-from attnkit.ui.server.visitor_address import session_address
+from attnkit.ui.server.turns import session_address
 
 _LINK_BEGINS, _LINK_ENDS = f"```text\nhttp://localhost:{PORT}/", "\n```\n"
 """Text before and after the query of the link for the class, in the file of a lesson."""

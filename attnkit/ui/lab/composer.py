@@ -18,8 +18,7 @@ from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import training_service
-from attnkit.ui.server.turns import fragment
-from attnkit.ui.server.visitor_address import is_on_this_machine
+from attnkit.ui.server.turns import fragment, is_on_this_machine
 from attnkit.ui.widgets import download
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.catalogue import search, title_of

@@ -90,7 +90,6 @@ def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGe
     """Draw the fields of a book and of the requested name, and a note on how names are read.
 
     Args:
-        task: The task.
         prefix: Beginning of the keys of the fields.
 
     Returns:

@@ -176,13 +176,7 @@ def _ask(lab: Lab, standing: Standing | None) -> None:
 
 
 def _whom_it_is_for(standing: Standing | None, guess: Guess, how: str) -> str:
-    """Return how a guess can be changed and whether it counts in the class.
-
-    Args:
-        standing: How the visitor stands; None if the class cannot be reached.
-        guess: The guess on screen.
-        how: How a guess can be changed.
-    """
+    """Return how a guess can be changed and whether it counts in the class."""
     if standing is not None and (standing.is_closed or standing.is_settled):
         is_counted = bool(guess) and guess == standing.guess
         late = tr("This guess comes after the training, so it is for you alone.")
@@ -449,14 +443,7 @@ def outcome_in_words(is_right: bool, *, is_partly_right: bool = False) -> str:
 
 
 def of_class_in_words(n: int, total: int, name: str, *, is_right: bool | None) -> str:
-    """Return how many of a class have guessed an option, and whether it is right if that is known.
-
-    Args:
-        n: Number of those who have guessed it.
-        total: Number of all who have guessed.
-        name: The option on screen.
-        is_right: Whether it is right; None if that is not known yet.
-    """
+    """Return how many of a class have guessed an option, and whether it is right if known."""
     if is_right is None:
         return tr("{name}: {n} of {total}", name=name, n=n, total=total)
     if is_right:

@@ -7,7 +7,7 @@ in the browser's history, and it is written whenever the widgets describe a vali
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -20,7 +20,7 @@ from attnkit.examples import load_example
 from attnkit.experiment.experiment import Experiment, default_settings, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link, with_data
 from attnkit.foundation.language import mark, tr
-from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.settings import InvalidExperiment, Problem, Setting
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.tasks import TASKS, OwnData, Task, hash_in_link
@@ -31,6 +31,7 @@ from attnkit.ui.address import QUIET, Linked, is_quiet, open_choice
 from attnkit.ui.cache import curves_only, with_variants
 from attnkit.ui.lab.classroom import lesson_link
 from attnkit.ui.language import page_link
+from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import stored_experiment, training_service, watcher
 from attnkit.ui.watched_job import WatchedJob
 from attnkit.variants import Variant, read_variants
@@ -93,20 +94,15 @@ class Lab(WatchedJob, Linked):
     The run on screen is a job of the settings, or else the shipped example.
 
     Attributes:
-        experiment: The last valid settings.
         came_finished: Whether the job was finished already when it came to the screen.
         previous: Last snapshot of the job before it on the same task; its curves are drawn in grey.
         filmed_id: The job whose film a page shows, if that is another one.
-        quiet: Whether the visitor guesses before results are shown.
         hidden: Controls that a class link hides; they keep their values.
         unhidden: Controls that it hides and that the visitor has shown.
         offered: Composed variants that can be switched on and off, newest last.
-        problems: Problems of the link that was read last.
         lost: Reasons why variants were switched off by a change of task; shown once.
         own_data: The visitor's last own data, by the hash that stands for them in a link.
         awaited: Fields of a link whose own data are missing; empty if none are.
-        opened_at: Time when the page on screen was opened, on the clock of `time.monotonic`.
-        automatic: Whether changed settings that train fast are trained without a press.
     """
 
     experiment: Experiment
@@ -478,10 +474,6 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
     Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
     go with the new task are those of the task; with data of one's own, a message says so.
 
-    Args:
-        task: Name of the task.
-        data: Data of one's own, for a task that has them.
-
     Raises:
         InvalidExperiment: If the data cannot be used, or not on this copy.
     """
@@ -534,3 +526,97 @@ def use_data(lab: Lab, task: str, data: str) -> None:
         problems.append(Problem("data", lab.awaited["data"], reason))
     lab.problems += problems
     lab.set(experiment)
+
+
+MAIN_GROUPS: dict[str, tuple[str, ...]] = {
+    mark("Model"): ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask", "equal"),
+    mark("Training"): ("n_seeds", "steps", "learning_rate"),
+}
+"""Settings that are shown besides the task's own, by group; all others are under "More"."""
+
+MOST_SEGMENTS = 3
+"""Number of choices that stand side by side, at most; more of them go into a list."""
+
+
+def setting_widgets(
+    task: Task, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
+) -> None:
+    """Draw one widget for each setting of a task, in groups; see `setting_key`.
+
+    Data of one's own, and how they are learnt, have an area of their own.
+    """
+    if "settings" in hidden:
+        return
+    labels = labels_of(task.name)
+    messages = {problem.field: problem.on_screen(labels) for problem in problems}
+    present = {name: s for name, s in settings(task.name).items() if name not in hidden}
+    for name in ("data", "learn"):
+        present.pop(name, None)
+    if task.earlier is None:
+        present.pop("earlier_steps", None)
+    if not task.lengths:
+        present.pop("longer_test", None)
+    for group, names in {mark("Task"): tuple(type(task).model_fields), **MAIN_GROUPS}.items():
+        members = [present.pop(name) for name in names if name in present]
+        if members:
+            st.markdown(f"**{tr(group)}**")
+        _grid(members, messages)
+    if present and "more" not in hidden:
+        with st.expander(tr("More"), expanded=not messages.keys().isdisjoint(present)):
+            _grid(present.values(), messages)
+
+
+def labels_of(task: str) -> dict[str, str]:
+    """Return the English label of every setting of a task, by the setting's name.
+
+    So are labels of quantities that a copy limits.
+    """
+    others = {
+        "sharing": mark("Variants"),
+        "data": mark("Data"),
+        "parameters": mark("Parameters"),
+        "memory": mark("Memory"),
+    }
+    return others | {name: s.label for name, s in settings(task).items()}
+
+
+def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
+    group = list(group)
+    numbers = [setting for setting in group if setting.kind in (int, float)]
+    rows = [numbers[first : first + 2] for first in range(0, len(numbers), 2)]
+    rows += [[setting] for setting in group if setting not in numbers]
+    for row in rows:
+        columns = st.columns(2) if row[0] in numbers else [st.container()]
+        for column, setting in zip(columns, row, strict=False):
+            with column:
+                _widget(setting)
+                if setting.name in messages:
+                    st.markdown(f":red[:material/error: {plain(messages[setting.name])}]")
+
+
+def _widget(setting: Setting) -> None:
+    common: dict[str, Any] = {"label": tr(setting.label), "key": setting_key(setting.name)}
+    choices: dict[str, Any] = {
+        "options": setting.choices,
+        "format_func": lambda choice: tr(setting.label_of(choice)),
+    }
+    if setting.kind is bool:
+        st.toggle(**common, help=tr(setting.help))
+    elif len(setting.choices) > MOST_SEGMENTS:
+        st.selectbox(**common, **choices, help=tr(setting.help))
+    elif setting.choices:
+        st.segmented_control(**common, **choices, help=tr(setting.help), required=True)
+    else:
+        # For whole numbers the browser cuts decimals (3.7 to 3, 1e3 to 1), replaces an empty box
+        # by its default and drops values out of bounds, all without a message. A decimal number
+        # without default and bounds arrives as it was typed; `Lab.read_widgets` finds its problems.
+        allowed = tr("Allowed: {allowed}.", allowed=tr(setting.allowed))
+        help_text = f"{tr(setting.help)} {allowed}"
+        st.number_input(**common, value=None, step=_step(setting), format="%g", help=help_text)
+
+
+def _step(setting: Setting) -> float:
+    """Return by how much one press of + changes a value: by more where values are large."""
+    if setting.kind is float:
+        return 0.001
+    return float(setting.multiple_of or (100 if setting.default >= 500 else 1))

@@ -38,8 +38,7 @@ from attnkit.tasks.own_files import (
     open_table,
     read_data,
 )
-from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab, setting_key, use_data
+from attnkit.ui.lab.lab import Lab, labels_of, setting_key, use_data
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.widgets import bound
@@ -91,10 +90,8 @@ class Draft:
     """Data that the visitor brings, before they are used.
 
     Attributes:
-        way: How they come in.
         text: What was pasted or typed.
         file: Ending and content of the file that was uploaded.
-        choices: How they are to be read.
         base: Table that the editor began with, and how often it has begun.
         is_open: Whether the visitor is asked for data.
         requested: The draft that is to be used, this one or that of an example; see
@@ -226,12 +223,7 @@ def use_requested_data(lab: Lab) -> None:
 
 
 def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
-    """Draw what is said of the visitor's own data, and the fields that bring others.
-
-    Args:
-        lab: The Lab.
-        experiment: Its valid experiment; None if there is none.
-    """
+    """Draw what is said of the visitor's own data, and the fields that bring others."""
     draft, task = draft_of_session(), lab.experiment.task
     is_own = isinstance(task, OwnData)
     asks = draft.is_open or bool(lab.awaited)

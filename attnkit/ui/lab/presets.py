@@ -1,8 +1,7 @@
-"""Experiments worth trying, each with a question to answer before pressing Train."""
+"""Ways into the Lab for newcomers: a tour of it, and experiments that begin with a question."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import streamlit as st
@@ -16,22 +15,8 @@ _REQUESTS = "tour_requests"
 """Key of the number of times that the Guide has asked the Lab to begin the tour."""
 
 
-class Stop(NamedTuple):
-    """One step of the tour.
-
-    Attributes:
-        targets: CSS selector of the elements that it points at.
-        title: Its title.
-        text: What to look at, in one to three sentences; no result of a run, which may differ.
-    """
-
-    targets: str
-    title: str
-    text: str
-
-
 STOPS = (
-    Stop(
+    (
         ".st-key-gallery",
         mark("The task"),
         mark(
@@ -40,7 +25,7 @@ STOPS = (
             "“Change task” shows all tasks."
         ),
     ),
-    Stop(
+    (
         ".st-key-set_sharing",
         mark("Who shares a matrix"),
         mark(
@@ -48,7 +33,7 @@ STOPS = (
             "one for queries and keys, and so on. Press a name to add or remove its column."
         ),
     ),
-    Stop(
+    (
         ".st-key-actions",
         mark("Train"),
         mark(
@@ -56,7 +41,7 @@ STOPS = (
             "seconds. Press it now if you like: the tour goes on."
         ),
     ),
-    Stop(
+    (
         ".ak-board-column:not(.ak-below) .ak-board-chart[style*='grid-row: 4']",
         mark("Does it learn?"),
         mark(
@@ -64,7 +49,7 @@ STOPS = (
             "far, and which stay behind?"
         ),
     ),
-    Stop(
+    (
         ".ak-board-column:not(.ak-below) .ak-board-map",
         mark("Where does it look?"),
         mark(
@@ -72,7 +57,7 @@ STOPS = (
             "the right one. The circle marks the entry that points the opposite way."
         ),
     ),
-    Stop(
+    (
         ".ak-board-column:not(.ak-below) .ak-board-pair",
         mark("Why?"),
         mark(
@@ -82,12 +67,15 @@ STOPS = (
         ),
     ),
 )
+"""Steps of the tour: CSS selector of what they point at, title, and what to look at.
+
+The texts have no result of a run, which may differ."""
 
 
 def tour_area() -> None:
     """Draw the button of the tour in the Lab, and the tour itself if the Guide began it."""
     stops = [
-        {"targets": stop.targets, "title": tr(stop.title), "text": tr(stop.text)} for stop in STOPS
+        {"targets": targets, "title": tr(title), "text": tr(text)} for targets, title, text in STOPS
     ]
     components.tour(stops, n_requests=st.session_state.get(_REQUESTS, 0), key="tour")
 
@@ -98,17 +86,10 @@ def begin_in_lab() -> None:
     st.switch_page("pages/lab.py", query_params=with_hidden({"v": str(SCHEMA)}))
 
 
-@dataclass(frozen=True)
-class Preset:
-    """An experiment with a question, opened in the Lab by a link.
+class Preset(NamedTuple):
+    """An experiment, with a question to answer before training and where the answer is seen.
 
     The texts are in English, for `tr` where they are shown.
-
-    Attributes:
-        title: Title of the card.
-        guess: Question to answer before training.
-        look: Where the result shows the answer.
-        experiment: The experiment.
     """
 
     title: str

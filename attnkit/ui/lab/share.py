@@ -94,9 +94,6 @@ def reachable(address: str) -> tuple[str, str]:
 
     A loopback address such as localhost means the computer on which it is opened. It is replaced by
     this computer's address in its network, if the server listens there.
-
-    Args:
-        address: Address in the browser; empty if it is not known.
     """
     parts = urlsplit(address)
     if not _is_loopback(parts.hostname or ""):

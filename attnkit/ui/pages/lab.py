@@ -31,7 +31,6 @@ from attnkit.ui.lab.board import (
     numbers,
     pick_view,
 )
-from attnkit.ui.lab.controls import labels_of, setting_widgets
 from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
 from attnkit.ui.lab.guess import awaits_guess, follow_class, guess_area, quiet_switch
 from attnkit.ui.lab.lab import (
@@ -39,8 +38,10 @@ from attnkit.ui.lab.lab import (
     Lab,
     change_task,
     default_examples,
+    labels_of,
     open_lab,
     setting_key,
+    setting_widgets,
 )
 from attnkit.ui.lab.own_data import ask_for_data, own_data_area, use_requested_data
 from attnkit.ui.lab.presets import tour_area

@@ -15,7 +15,7 @@ from attnkit.service.logs import versions
 from attnkit.service.server import server_settings
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.owner import (
+from attnkit.ui.server.service import (
     has_page,
     is_signed_in,
     n_sessions,
@@ -24,8 +24,8 @@ from attnkit.ui.server.owner import (
     sign_out,
     store_megabytes,
     store_notes,
+    training_service,
 )
-from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
 
 TICK_SECONDS = 2.0

@@ -58,8 +58,7 @@ from attnkit.ui.lab.lab import lab_link, with_hidden
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.owner import is_signed_in
-from attnkit.ui.server.service import result_store
+from attnkit.ui.server.service import is_signed_in, result_store
 from attnkit.ui.widgets import download, key_of_table, selected_rows, warn_once
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

@@ -55,8 +55,7 @@ from attnkit.ui.inspected_run import (
     remembered,
     result_of,
 )
-from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab, lab_link
+from attnkit.ui.lab.lab import Lab, lab_link, labels_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service

@@ -35,8 +35,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from attnkit.service.server import server_settings
-from attnkit.ui.server.turns import is_crowded
-from attnkit.ui.server.visitor_address import visitor_address
+from attnkit.ui.server.turns import is_crowded, visitor_address
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""

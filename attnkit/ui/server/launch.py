@@ -133,7 +133,7 @@ def serve(
     from streamlit.web import bootstrap
 
     from attnkit.ui.server.guard import guards
-    from attnkit.ui.server.visitor_address import trust_only_our_setting
+    from attnkit.ui.server.turns import trust_only_our_setting
 
     script = str(dashboard_script())
     sys.argv = [script]  # Streamlit reads the configuration beside this path
