@@ -37,7 +37,6 @@ MEASURES: dict[Measure, str] = {
     "steps_to_threshold": "Steps to 99%",
     "solved": "Share of seeds that solve it",
 }
-"""Title of each measure."""
 
 UNKNOWN = translucent(REFERENCE, 0.3)
 """Colour of cells that were trained but have no value of the measure."""
@@ -442,9 +441,6 @@ def _difference_tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure
 _HEIGHT, _TOP = 402, 1.25
 """Height of the panel in pixels, and the upper end of its accuracies: names need room."""
 
-_LINE = 15
-"""Height of a name in pixels."""
-
 
 def plot_frontier(table: pd.DataFrame, cost: Cost) -> Figure:
     """Plot the accuracy of cells against a cost, with the frontier and the variants on it.
@@ -493,7 +489,7 @@ def _names_of(best: pd.DataFrame, cost: Cost) -> list[Mark]:
     above, names = -math.inf, []
     columns = ["sharing", cost, "accuracy"]
     for sharing, at, accuracy in best.loc[first, columns].itertuples(index=False):
-        above = max(above + _LINE, pixels * accuracy + 10)
+        above = max(above + 15, pixels * accuracy + 10)
         pointer = (-8, pixels * accuracy - above)
         name = titles[sharing].name
         names.append(text(name, at, accuracy, x_anchor="right", y_anchor="middle", pointer=pointer))

@@ -122,4 +122,5 @@ def page_tools(page: StreamlitPage) -> None:
         if not page.url_path:  # the Lab is at the root
             style += asset("lab_page.css")
         components.markup(f"<style>{style}</style>", key="page_style")
-        components.page(words.hints(), key="page_script")
+        data = components.packed({"hints": words.hints()})
+        components.component("page", "lab")(key="page_script", data=data)

@@ -18,9 +18,6 @@ from attnkit.ui.watched_job import WatchedJob, status_of
 STATUS_OF_ONE = mark("{n} of {total}: {status}")
 """Status of one of several experiments."""
 
-_STEPS_FOR_ESTIMATE = 20
-"""Number of steps after which a job's own speed predicts how long the rest will take."""
-
 
 @dataclass(kw_only=True)
 class Series(WatchedJob, ABC):
@@ -101,7 +98,7 @@ class Series(WatchedJob, ABC):
             return None
         done = self._work[self.n_finished] * _share_of_steps(job)
         left = sum(self._work[self.n_finished :]) - done
-        if job.step >= _STEPS_FOR_ESTIMATE:
+        if job.step >= 20:  # its own speed predicts how long the rest will take
             return (time.monotonic() - max(job.begun_at, self._begun_at)) / done * left
         before = sum(self._work[: self.n_finished])
         return self.seconds / before * left if self.n_finished else None

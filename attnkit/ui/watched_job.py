@@ -16,7 +16,7 @@ from attnkit.service.service import Refused
 from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
-from attnkit.ui.server.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
 
 
@@ -61,7 +61,7 @@ class WatchedJob:
             self.refusal = str(error)
             return False
         self.watch(job_id)
-        service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
+        service.wait(job_id, 0, 0.3, self.watcher)  # so that a snapshot shows without a tick
         return True
 
     def watch(self, job_id: str) -> None:

@@ -37,12 +37,6 @@ from attnkit.variants.palette import VIRIDIS, colors_of
 
 AnyPhonebook = Phonebook | FuzzyPhonebook
 
-MOST_PROBLEMS = 5
-"""Problems of a book that are shown one by one."""
-
-INITIAL_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
-"""Text of the field until the visitor changes it."""
-
 
 def custom_phone_book_area(lab: Lab) -> None:
     """Draw the book, the question and the answers of the trained models."""
@@ -99,7 +93,7 @@ def book_fields(task: AnyPhonebook, prefix: str = "") -> tuple[str, str, DeltaGe
     text = left.text_area(
         tr("Your book"),
         key=f"{prefix}book_{task.name}",
-        value=INITIAL_BOOK,
+        value="Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942",
         height=190,
         max_chars=MOST_CHARACTERS,
         help=tr(
@@ -142,14 +136,14 @@ def read_question(task: AnyPhonebook, text: str, name: str) -> tuple[Book, BookQ
     except ValueError as error:
         question, problems = None, [str(error)]
     if question is None:
-        lines, n_more = problems[:MOST_PROBLEMS], len(problems) - MOST_PROBLEMS
+        lines, n_more = problems[:5], len(problems) - 5
         if n_more > 0:
             lines.append(
                 tr_n("… and {n} more line like these.", "… and {n} more lines like these.", n_more)
             )
         st.error("  \n".join(map(plain, lines)), icon=":material/error:")
         return None
-    return book, question, " ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes]))
+    return book, question, " ".join(map(plain, [*book.notes[:5], *question.notes]))
 
 
 def _caption(experiment: Experiment, step: int, *, is_example: bool) -> str:
@@ -185,10 +179,6 @@ def _experiment_of_models(lab: Lab, job: Job | None) -> Experiment | None:
     if example is None or example.experiment != lab.experiment:
         return None
     return lab.experiment.replace(n_seeds=1)
-
-
-_BRIGHT = 4
-"""Index of the first colour on which text is black, not white; the contrast is at least 4.5."""
 
 
 def answers_table(
@@ -255,6 +245,6 @@ def _class_of(entry: int, question: BookQuery) -> int:
 
 def _attention_cell(weight: float) -> Cell:
     index = round(min(max(weight, 0.0), 1.0) * (len(VIRIDIS) - 1))
-    text_color = "#000" if index >= _BRIGHT else "#fff"
+    text_color = "#000" if index >= 4 else "#fff"  # with a contrast of at least 4.5
     style = f"background:{VIRIDIS[index]};color:{text_color}"
     return Cell(f"{weight:.2f}", f'style="{style}"')

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from typing import Literal
 
 import segno
 import streamlit as st
@@ -34,9 +35,6 @@ from attnkit.ui.server.turns import fragment
 from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
-
-AWAIT_SECONDS = 3.0
-"""Seconds between two looks at whether a class is further."""
 
 
 def awaits_first_run() -> bool:
@@ -118,7 +116,7 @@ def guess_area(lab: Lab) -> None:
                 _class_guesses(lab.experiment, finished)
     is_over = finished is not None and standing is not None and standing.is_closed
     if classroom.joined() is not None and not is_over:
-        fragment(_await_class, run_every=AWAIT_SECONDS)(lab, standing)
+        fragment(_await_class, run_every=3)(lab, standing)
 
 
 def _await_class(lab: Lab, before: Standing | None) -> None:
@@ -419,19 +417,19 @@ def guess_in_words(guess: Sequence[str], experiment: Experiment) -> str:
         return tr("Your guess: none of them will have a lower loss than {model}.", model=model)
     if not names:
         return tr("Your guess: none of them will solve this with all seeds.")
+    n, values = len(names), {"names": titles(names), "model": model}
     if model:
         return tr_n(
             "Your guess: {names} will have a lower loss than {model}.",
             "Your guess: {names} will have a lower loss than {model}.",
-            len(names),
-            names=titles(names),
-            model=model,
+            n,
+            **values,
         )
     return tr_n(
         "Your guess: {names} will solve this with all seeds.",
         "Your guess: {names} will solve this with all seeds.",
-        len(names),
-        names=titles(names),
+        n,
+        **values,
     )
 
 
@@ -456,17 +454,36 @@ def correction(named: Sequence[str], solved: Sequence[str], experiment: Experime
     wrong = [name for name in named if name not in solved]
     lacking = [name for name in solved if name not in named]
     model = _model(experiment)
-    if wrong and solved and len(wrong) == len(named):
-        clauses = [_named_in_vain(named, model)]
+    all_are_wrong = bool(wrong) and len(wrong) == len(named)
+    if all_are_wrong and solved:
+        n, values = len(named), {"names": titles(named), "model": model}
+        in_vain = tr_n(
+            "You named {names}, which does not solve it",
+            "You named {names}, which do not solve it",
+            n,
+            **values,
+        )
+        if model:
+            in_vain = tr_n(
+                "You named {names}, which does not have a lower loss than {model}",
+                "You named {names}, which do not have a lower loss than {model}",
+                n,
+                **values,
+            )
+        clauses = [in_vain]
     else:
         clauses = [tr("You named {names}", names=titles(named))]
-        if not solved:
-            clauses.append(_none_solves(model))
+        if not solved and model:
+            clauses.append(tr("none of them has a lower loss than {model}", model=model))
+        elif not solved:
+            clauses.append(tr("none of them solves it"))
         elif wrong:
-            clauses.append(_fail(wrong, model))
+            clauses.append(_clause("fail", wrong, model))
     if lacking:
-        solve = _solve_too if len(wrong) < len(named) else _solve
-        clauses.append(solve(lacking, model))
+        kind: Literal["solve", "solve too"] = "solve too"
+        if len(wrong) == len(named):
+            kind = "solve"
+        clauses.append(_clause(kind, lacking, model))
     return f"{'; '.join(clauses)}."
 
 
@@ -476,62 +493,31 @@ def _model(experiment: Experiment) -> str:
     return "" if task.loss_to_beat is None else tr(task.simple_model)
 
 
-def _none_solves(model: str) -> str:
-    if model:
-        return tr("none of them has a lower loss than {model}", model=model)
-    return tr("none of them solves it")
-
-
-def _named_in_vain(names: Sequence[str], model: str) -> str:
-    if model:
-        return tr_n(
-            "You named {names}, which does not have a lower loss than {model}",
-            "You named {names}, which do not have a lower loss than {model}",
-            len(names),
-            names=titles(names),
-            model=model,
-        )
-    return tr_n(
-        "You named {names}, which does not solve it",
-        "You named {names}, which do not solve it",
-        len(names),
-        names=titles(names),
-    )
-
-
-def _fail(names: Sequence[str], model: str) -> str:
-    if model:
+def _clause(kind: Literal["fail", "solve", "solve too"], names: Sequence[str], model: str) -> str:
+    n, values = len(names), {"names": titles(names), "model": model}
+    if kind == "fail" and model:
         return tr_n(
             "{names} does not have a lower loss than {model}",
             "{names} do not have a lower loss than {model}",
-            len(names),
-            names=titles(names),
-            model=model,
+            n,
+            **values,
         )
-    return tr_n(
-        "{names} does not solve it", "{names} do not solve it", len(names), names=titles(names)
-    )
-
-
-def _solve(names: Sequence[str], model: str) -> str:
-    if model:
+    if kind == "fail":
+        return tr_n("{names} does not solve it", "{names} do not solve it", n, **values)
+    if kind == "solve" and model:
         return tr_n(
             "{names} has a lower loss than {model}",
             "{names} have a lower loss than {model}",
-            len(names),
-            names=titles(names),
-            model=model,
+            n,
+            **values,
         )
-    return tr_n("{names} solves it", "{names} solve it", len(names), names=titles(names))
-
-
-def _solve_too(names: Sequence[str], model: str) -> str:
+    if kind == "solve":
+        return tr_n("{names} solves it", "{names} solve it", n, **values)
     if model:
         return tr_n(
             "{names} has a lower loss than {model}, too",
             "{names} have a lower loss than {model}, too",
-            len(names),
-            names=titles(names),
-            model=model,
+            n,
+            **values,
         )
-    return tr_n("{names} solves it, too", "{names} solve it, too", len(names), names=titles(names))
+    return tr_n("{names} solves it, too", "{names} solve it, too", n, **values)

@@ -534,9 +534,6 @@ MAIN_GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Settings that are shown besides the task's own, by group; all others are under "More"."""
 
-MOST_SEGMENTS = 3
-"""Number of choices that stand side by side, at most; more of them go into a list."""
-
 
 def setting_widgets(
     task: Task, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
@@ -602,7 +599,7 @@ def _widget(setting: Setting) -> None:
     }
     if setting.kind is bool:
         st.toggle(**common, help=tr(setting.help))
-    elif len(setting.choices) > MOST_SEGMENTS:
+    elif len(setting.choices) > 3:  # more do not fit side by side
         st.selectbox(**common, **choices, help=tr(setting.help))
     elif setting.choices:
         st.segmented_control(**common, **choices, help=tr(setting.help), required=True)

@@ -78,13 +78,6 @@ KINDS = {
 """What data can be, with labels: the names of the tasks on them."""
 
 
-EMPTY_ROWS = 24
-"""Empty rows below those with which a table to type into begins.
-
-In a row that a table does not have yet, the browser loses the letters that are typed first.
-"""
-
-
 @dataclass
 class Draft:
     """Data that the visitor brings, before they are used.
@@ -170,7 +163,8 @@ def table_of(draft: Draft) -> pd.DataFrame:
     rows = cells.to_numpy().tolist()
     n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
     heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
-    filled = [[*row, *[""] * (n - len(row))] for row in [*rows, *[[]] * EMPTY_ROWS]]
+    # In a row that a table does not have yet, the browser loses the letters that are typed first.
+    filled = [[*row, *[""] * (n - len(row))] for row in [*rows, *[[]] * 24]]
     return pd.DataFrame(filled, columns=list(heading), dtype="string")
 
 

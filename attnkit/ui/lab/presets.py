@@ -77,7 +77,9 @@ def tour_area() -> None:
     stops = [
         {"targets": targets, "title": tr(title), "text": tr(text)} for targets, title, text in STOPS
     ]
-    components.tour(stops, n_requests=st.session_state.get(_REQUESTS, 0), key="tour")
+    # The tour begins without a press of its button whenever the number of requests grows.
+    data = {"stops": stops, "requests": st.session_state.get(_REQUESTS, 0)}
+    components.component("tour", "lab")(key="tour", data=components.packed(data))
 
 
 def begin_in_lab() -> None:

@@ -28,9 +28,6 @@ _WITHOUT_DATA = mark(
     "asked to add them."
 )
 
-_LONG = 400
-"""Characters from which a link scrolls, so that what stands below it stays in sight."""
-
 OPEN = "share"
 """Key of the popover; its value tells whether it is open."""
 
@@ -134,5 +131,6 @@ def _to_copy(address: str, query: str, quiet: bool) -> None:
     if quiet:
         query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
     link = address + query or f"?v={SCHEMA}"
-    height: int | Literal["content"] = 120 if len(link) > _LONG else "content"
+    # A long link scrolls, so that what stands below it stays in sight.
+    height: int | Literal["content"] = 120 if len(link) > 400 else "content"
     st.code(link, language=None, wrap_lines=True, height=height)

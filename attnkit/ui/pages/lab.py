@@ -57,9 +57,6 @@ from attnkit.variants.catalogue import title_of
 TICK_SECONDS = 0.3
 """Seconds between two updates of the live area while at most three experiments train."""
 
-AWAIT_SECONDS = 0.5
-"""Seconds between two checks whether missing examples have been drawn."""
-
 FIRST_WORDS = {
     *("Q, K, V, W", "QKV, Q=K, K=V, Q=V, Q=K=V", "V=I, K=I", "token", "score", "attention"),
     *("accuracy", "loss", "solved", "95% interval", "seed", "step", "learning rate", "chance"),
@@ -82,7 +79,9 @@ def draw() -> None:
     and the row of buttons get their places first, and their contents once the settings are read.
     """
     require_route()
-    components.load_board()
+    # A component's code is sent with every change of its data, and the code that draws the board is
+    # much larger than the data of a tick.
+    components.component("lab", "lab", "board")(key="board_js", height=0)
     if classroom.names_no_lesson():  # the first task would be another one than the lesson's
         with st.container(horizontal=True, key="bar"):
             st.title(tr(_TITLE), anchor=False)
@@ -171,7 +170,7 @@ def draw() -> None:
     numbers(lab, job)
     if example is None or some_missing:
 
-        @partial(fragment, run_every=AWAIT_SECONDS)
+        @partial(fragment, run_every=0.5)
         def await_examples() -> None:
             if example is None:
                 has_come = lab.example_of_maps() is not None

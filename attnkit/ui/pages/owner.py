@@ -28,9 +28,6 @@ from attnkit.ui.server.service import (
 )
 from attnkit.ui.server.turns import fragment
 
-TICK_SECONDS = 2.0
-"""Seconds between two updates of the numbers and the queue."""
-
 
 def draw() -> None:
     """Draw the page; a visitor who has not signed in sees the form that asks for the secret."""
@@ -47,7 +44,7 @@ def draw() -> None:
     if not is_signed_in():
         _sign_in_form()
         return
-    fragment(_live_area, run_every=TICK_SECONDS)()
+    fragment(_live_area, run_every=2)()
     st.subheader("Versions", anchor=False)
     st.markdown(", ".join(f"{name} {version}" for name, version in versions().items()))
     st.subheader("Settings", anchor=False)

@@ -154,10 +154,7 @@ def draw() -> None:
 
 
 def _newest_result(subject: InspectedRun, view: View) -> InspectionResult | None:
-    """Return what a view measures in the newest frame; None, with a message, if there is none.
-
-    While the models train, a result is reused until a tenth of the steps has passed.
-    """
+    # While the models train, a result is reused until a tenth of the steps has passed.
     return result_of(subject, subject.inspect(Inspection(view), 10), view)
 
 

@@ -40,7 +40,6 @@ PORT = 7580
 """Default port; a free one replaces it where another program listens there."""
 
 LARGEST_PORT = 65535
-"""Largest number of a port."""
 
 LISTENING_SECONDS = 1.0
 """Seconds until the server answers; a browser opened earlier shows an empty page for a moment."""

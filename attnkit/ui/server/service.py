@@ -35,9 +35,6 @@ from attnkit.ui.server.turns import session_address, waiting
 CONNECTION = "attnkit"
 """Name of the connection in Streamlit's secrets; it overrides the server's settings."""
 
-FIRST_FRAME_SECONDS = 0.3
-"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
-
 T = TypeVar("T")
 
 
@@ -100,7 +97,6 @@ def _open_classes() -> Classes:
 
 
 classes = Singleton(_open_classes, release=Classes.dispose)
-"""Return the classes of this server."""
 
 
 def stored_experiment(hash: str) -> Experiment | str | None:
