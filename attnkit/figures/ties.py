@@ -113,10 +113,20 @@ def way_in_words(tied: Variant) -> str:
 
 def ways_table(ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
     """Return an HTML table for each tie of one variant: name of the way, bar, accuracy."""
-    ties = dict.fromkeys(way.tie for way in ways)
-    groups = "".join(_group(tie, ways, chosen, chance) for tie in ties)
-    legend = legend_of_levels(ways[0].before, chance, "<span>▸ chosen</span>")
-    return f'<div class="ak-ways">{groups}</div>{legend}'
+    tables = ""
+    for tie in dict.fromkeys(way.tie for way in ways):
+        color, shown = COLORS[Sharing(tie)], [way for way in ways if way.tie == tie]
+        rows: list[Row] = []
+        for way in shown:
+            name = Cell(f"{'▸ ' * (way == chosen)}{escape(way.method)}", is_name=True)
+            if way.refusal:
+                rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
+            else:
+                rows.append([name, *_accuracy_cells(way.at_once, way.before, chance, color)])
+        current = shown.index(chosen) if chosen in shown else None
+        tables += html_table([], rows, caption=colored_name(color, tie), current=current)
+    legend = _legend_of_levels(ways[0].before, chance, "<span>▸ chosen</span>")
+    return f'<div class="ak-ways">{tables}</div>{legend}'
 
 
 def ways_csv(ways: Sequence[TieOption]) -> str:
@@ -129,20 +139,16 @@ def ways_csv(ways: Sequence[TieOption]) -> str:
     return csv_table(head, rows)
 
 
-_SAMPLE = '<i class="ak-sample {}" aria-hidden="true"></i>'
-"""Sample of a line in the legend; the class selects the line."""
-
-
-def legend_of_levels(before: float, chance: float, more: str = "") -> str:
-    """Return the HTML legend of the lines for the accuracy before tying and by chance."""
+def _legend_of_levels(before: float, chance: float, more: str = "") -> str:
+    sample = '<span><i class="ak-sample {}" aria-hidden="true"></i>'
     return (
         '<div class="ak-legend">'
-        f"<span>{_SAMPLE.format('ak-before')} before tying {percent(before)}</span>"
-        f"<span>{_SAMPLE.format('ak-chance')} chance {percent(chance)}</span>{more}</div>"
+        f"{sample.format('ak-before')} before tying {percent(before)}</span>"
+        f"{sample.format('ak-chance')} chance {percent(chance)}</span>{more}</div>"
     )
 
 
-def accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> tuple[str, str]:
+def _accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> tuple[str, str]:
     """Return the HTML cells of one accuracy: a bar with both levels, and the number."""
     bar = (
         f'<i style="width:{accuracy:.1%};background:{color}"></i>'
@@ -150,20 +156,6 @@ def accuracy_cells(accuracy: float, before: float, chance: float, color: str) ->
         f'<i class="ak-before" style="left:{before:.1%}"></i>'
     )
     return f'<div class="ak-bar" aria-hidden="true">{bar}</div>', percent(accuracy)
-
-
-def _group(tie: str, ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
-    color, shown = COLORS[Sharing(tie)], [way for way in ways if way.tie == tie]
-    current = shown.index(chosen) if chosen in shown else None
-    rows: list[Row] = []
-    for index, way in enumerate(shown):
-        mark = "▸ " if index == current else ""
-        name = Cell(f"{mark}{escape(way.method)}", is_name=True)
-        if way.refusal:
-            rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
-        else:
-            rows.append([name, *accuracy_cells(way.at_once, way.before, chance, color)])
-    return html_table([], rows, caption=colored_name(color, tie), current=current)
 
 
 _COLOR = COLORS[Sharing.K_V]
@@ -234,10 +226,10 @@ def repairs_table(result: TyingResult) -> str:
     body = []
     for name, values in (("no map", result.kept_key), ("the fitted map", result.fitted)):
         interval = mean_interval(values)
-        bar, _ = accuracy_cells(float(interval.mean), before, result.chance, _COLOR)
+        bar, _ = _accuracy_cells(float(interval.mean), before, result.chance, _COLOR)
         body.append((Cell(name, is_name=True), bar, percent_of(interval)))
     table = html_table([], body, caption="Keep W_K and multiply the values by …")
-    return f'<div class="ak-ways">{table}</div>{legend_of_levels(before, result.chance)}'
+    return f'<div class="ak-ways">{table}</div>{_legend_of_levels(before, result.chance)}'
 
 
 def tying_csv(results: Sequence[TyingResult]) -> str:

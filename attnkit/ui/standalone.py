@@ -51,15 +51,10 @@ def script(name: str, code: str = ENGLISH) -> str:
 
 
 def inline_script(name: str) -> tuple[str, str]:
-    """Return a joined module for a `<script>` of a page, and the name of its default function.
-
-    Raises:
-        ValueError: If the module has no default export.
-    """
+    """Return a joined module for a `<script>` of a page, and the name of its default function."""
     joined = script(name)
     default = _DEFAULT.search(joined)
-    if default is None:
-        raise ValueError(f"{name}.js: got no default export, allowed one function")
+    assert default is not None, f"{name}.js has no default export"
     return _DEFAULT.sub(r"function \1", joined).replace("</script", "<\\/script"), default[1]
 
 
@@ -129,11 +124,6 @@ document.documentElement.classList.toggle("ak-dark", dark);
 """Script that makes a page dark if the text around its frame is bright."""
 
 
-def film_style() -> str:
-    """Return the CSS of a component that shows a film."""
-    return asset("lab.css") + asset("film.css")
-
-
 def page_html(title: str, body: str, *, style: str = "", framed: bool = False) -> str:
     """Return an HTML file, light or dark like the system.
 
@@ -149,7 +139,7 @@ def page_html(title: str, body: str, *, style: str = "", framed: bool = False) -
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{colors}{_THEME}{film_style()}{asset("print.css")}{style}</style>
+<style>{colors}{_THEME}{asset("lab.css")}{asset("film.css")}{asset("print.css")}{style}</style>
 {follow}</head>
 <body>
 {body}

@@ -51,7 +51,7 @@ def variant_form(lab: Lab) -> None:
     if not text:
         st.caption(tr("What you find or choose can be changed before it is added."))
         page_link("variants", tr("All words"), icon=":material/category:")
-        own_attention(lab, is_full=is_full)
+        _own_attention(lab, is_full=is_full)
         return
     try:
         variant = Variant(text)
@@ -255,7 +255,7 @@ _START = f"""# Change the class Layer, which attnkit trains. The class Transform
 """
 
 
-def own_attention(lab: Lab, *, is_full: bool) -> None:
+def _own_attention(lab: Lab, *, is_full: bool) -> None:
     """Draw the section in which a class of a file is chosen and loaded, if a column fits."""
     if server_settings().hosted:
         return

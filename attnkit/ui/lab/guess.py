@@ -162,7 +162,7 @@ def _ask(lab: Lab, standing: Standing | None) -> None:
     st.pills(
         " ".join([f"**{question(experiment)}**", tr("Guess, then press Train.")]),
         _options(experiment),
-        format_func=option_title,
+        format_func=_option_title,
         selection_mode="multi",
         wrap=True,
         **bound(_guesses(), about, f"guess_{about}", partial(_take, experiment)),
@@ -300,9 +300,9 @@ def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
     options = _options(experiment)
     for column, name in zip(st.columns(len(options)), options, strict=True):
         named = sum(times for guess, times in guesses.items() if name in guess)
-        title = plain(option_title(name)) if name != NONE else tr(NONE)
+        title = plain(_option_title(name)) if name != NONE else tr(NONE)
         is_right = name in solved if solved else None
-        column.progress(named / n, text=of_class_in_words(named, n, title, is_right=is_right))
+        column.progress(named / n, text=_of_class_in_words(named, n, title, is_right=is_right))
     if finished is not None:
         right = tr_n(
             "**{n} of {total} in your class guessed right.**",
@@ -363,8 +363,7 @@ A guess is a list: the text forms of the variants that are expected to solve it,
 """
 
 
-def option_title(name: str) -> str:
-    """Return an option of a guess on screen."""
+def _option_title(name: str) -> str:
     return tr(NONE) if name == NONE else title_of(name)
 
 
@@ -440,7 +439,7 @@ def outcome_in_words(is_right: bool, *, is_partly_right: bool = False) -> str:
     return tr("Your guess was partly right.") if is_partly_right else tr("Your guess was wrong.")
 
 
-def of_class_in_words(n: int, total: int, name: str, *, is_right: bool | None) -> str:
+def _of_class_in_words(n: int, total: int, name: str, *, is_right: bool | None) -> str:
     """Return how many of a class have guessed an option, and whether it is right if known."""
     if is_right is None:
         return tr("{name}: {n} of {total}", name=name, n=n, total=total)
@@ -488,7 +487,6 @@ def correction(named: Sequence[str], solved: Sequence[str], experiment: Experime
 
 
 def _model(experiment: Experiment) -> str:
-    """Return the simple model whose loss is to be beaten; empty if the task is to be solved."""
     task = experiment.task
     return "" if task.loss_to_beat is None else tr(task.simple_model)
 

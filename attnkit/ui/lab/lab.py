@@ -472,10 +472,8 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
 
     The first seed is not kept, so that the new task opens with its finished example.
     Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
-    go with the new task are those of the task; with data of one's own, a message says so.
-
-    Raises:
-        InvalidExperiment: If the data cannot be used, or not on this copy.
+    go with the new task are those of the task; with data of one's own, a message says so. Data that
+    cannot be used, or not on this copy, raise `InvalidExperiment`.
     """
 
     def experiment_of(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
@@ -510,11 +508,7 @@ def change_task(lab: Lab, task: str, data: str = "") -> None:
 
 
 def use_data(lab: Lab, task: str, data: str) -> None:
-    """Set up a task on data of one's own, with the settings of the link that awaits them.
-
-    Raises:
-        InvalidExperiment: If the data cannot be used, or not on this copy.
-    """
+    """Set up a task on data of one's own, with the settings of the link that awaits them."""
     if not lab.awaited:
         change_task(lab, task, data)
         return

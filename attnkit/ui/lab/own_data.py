@@ -150,8 +150,7 @@ class Draft:
         return read_data(content, ending, choices, opened)
 
 
-def draft_of_session() -> Draft:
-    """Return the draft of the present session."""
+def _draft_of_session() -> Draft:
     draft: Draft = st.session_state.setdefault("own_data_draft", Draft())
     return draft
 
@@ -195,7 +194,7 @@ _PRIVATE = mark(
 
 def ask_for_data() -> None:
     """Ask the visitor for data on the next drawing of the Lab."""
-    draft_of_session().is_open = True
+    _draft_of_session().is_open = True
 
 
 def use_requested_data(lab: Lab) -> None:
@@ -203,7 +202,7 @@ def use_requested_data(lab: Lab) -> None:
 
     If they are refused, the visitor is asked again, with the reason.
     """
-    draft = draft_of_session()
+    draft = _draft_of_session()
     requested, draft.requested = draft.requested, None
     if requested is None:
         return
@@ -218,7 +217,7 @@ def use_requested_data(lab: Lab) -> None:
 
 def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
     """Draw what is said of the visitor's own data, and the fields that bring others."""
-    draft, task = draft_of_session(), lab.experiment.task
+    draft, task = _draft_of_session(), lab.experiment.task
     is_own = isinstance(task, OwnData)
     asks = draft.is_open or bool(lab.awaited)
     if not is_own and not asks:

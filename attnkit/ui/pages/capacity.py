@@ -118,7 +118,7 @@ def _result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | 
             "A sweep that somebody has run here is kept only while their page stays open. "
             "Shown is one that comes with this copy."
         )
-        choice.forget_link()
+        choice.unread = {}
     try:
         return load_shipped(choice.sweep)
     except (OSError, InvalidSweep):

@@ -8,22 +8,23 @@ from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
+from streamlit import runtime
 
 from attnkit.foundation.machine import free_and_total_memory, megabytes_of
 from attnkit.foundation.settings import PREFIX
 from attnkit.service.logs import versions
 from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import (
+    SIGNED_IN,
     has_page,
     is_signed_in,
-    n_sessions,
+    result_store,
     shut_seconds,
     sign_in,
-    sign_out,
     store_megabytes,
-    store_notes,
     training_service,
 )
 from attnkit.ui.server.turns import fragment
@@ -40,7 +41,13 @@ def draw() -> None:
     ):
         st.title("Owner", anchor=False, width="content")
         if is_signed_in():
-            st.button("Sign out", icon=":material/logout:", on_click=sign_out, key="owner_sign_out")
+            st.button(
+                "Sign out",
+                icon=":material/logout:",
+                on_click=st.session_state.pop,
+                args=(SIGNED_IN, None),
+                key="owner_sign_out",
+            )
     if not is_signed_in():
         _sign_in_form()
         return
@@ -182,7 +189,10 @@ def _show_metrics(jobs: list[dict[str, object]]) -> None:
     process, n_queued = service.supervisor.process.id, sum(job["state"] == "queued" for job in jobs)
     free, total = free_and_total_memory()
     with st.container(horizontal=True):
-        _show_metric("Open tabs", n_sessions())
+        tabs = "active_sessions"  # as Streamlit calls them
+        stats = runtime.get_instance().stats_mgr.get_stats([tabs])[tabs]
+        counts = [int(stat.to_metric_str().rpartition(" ")[2]) for stat in stats]
+        _show_metric("Open tabs", sum(counts))
         _show_metric("Training", service.n_active, f"of {server_settings().max_active:,}")
         _show_metric("Queued", n_queued, f"of {server_settings().max_waiting:,}")
         _show_metric("Server, MB", megabytes_of())
@@ -197,7 +207,8 @@ def _show_metrics(jobs: list[dict[str, object]]) -> None:
         _show_metric("Store, MB", None if isinstance(size, str) else size, limit)
     if isinstance(size, str):
         st.warning(f"The store does not answer: {size}.", icon=":material/database_off:")
-    for note in store_notes():
+    store = result_store()
+    for note in store.notes if isinstance(store, ResultStore) else ():
         st.warning(f"The store began anew. {plain(note)}", icon=":material/database_off:")
 
 

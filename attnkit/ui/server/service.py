@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
-from streamlit import config, net_util, runtime
+from streamlit import config, net_util
 from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
 
 from attnkit.experiment import Experiment
@@ -332,18 +332,6 @@ def shut_seconds() -> float:
     return gate().shut_seconds(session_address())
 
 
-def sign_out() -> None:
-    """End the owner's session."""
-    st.session_state.pop(SIGNED_IN, None)
-
-
-def n_sessions() -> int:
-    """Return the number of connected tabs, as Streamlit counts them."""
-    tabs = "active_sessions"
-    stats = runtime.get_instance().stats_mgr.get_stats([tabs])[tabs]
-    return sum(int(stat.to_metric_str().rpartition(" ")[2]) for stat in stats)
-
-
 @st.cache_data(ttl=30, show_spinner=False)
 def store_megabytes() -> float | str:
     """Return the size of the store, at most half a minute old; a text if it is not known."""
@@ -352,9 +340,3 @@ def store_megabytes() -> float | str:
         return store.n_bytes() / 2**20 if isinstance(store, ResultStore) else str(store)
     except Unavailable as error:
         return str(error)
-
-
-def store_notes() -> list[str]:
-    """Return notes on unreadable files of the store that were replaced since the server started."""
-    store = result_store()
-    return list(store.notes) if isinstance(store, ResultStore) else []
