@@ -39,7 +39,7 @@ from attnkit.figures.curves import (
 )
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.foundation.language import mark, tr, tr_n
-from attnkit.tasks import NOTHING, Task
+from attnkit.tasks import NOTHING
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
@@ -80,6 +80,7 @@ def attention_maps(
     answers = snapshot.per_sharing(probe.answers.T)[..., experiment.seeds.index(seed)]
     is_query = probe.labels != NOTHING
     patterns = of_head(snapshot, probe.pattern, seed, layer, head)
+    classes = {*probe.labels[is_query].tolist(), *range(min(task.n_classes, 128))}
     panels = []
     for i, (variant, pattern) in enumerate(zip(experiment.sharing, patterns, strict=True)):
         right, cells, lacking = answers[:, i] == probe.labels, b"", ""
@@ -107,7 +108,8 @@ def attention_maps(
     return {
         "panels": panels,
         **axes_of(task.label(probe.tokens), frame, example),
-        "answer_letters": _answer_letters(task, probe.labels[is_query]),
+        # The width of the column of answers fits all possible ones.
+        "answer_letters": max(len(_short(task.answer_text(one))) for one in classes),
     }
 
 
@@ -144,11 +146,6 @@ def where_in_words(experiment: Experiment, seed: int, layer: int, head: int | No
 
 def _short(text: str) -> str:
     return text if len(text) <= 9 else text[:8] + "…"
-
-
-def _answer_letters(task: Task, labels: np.ndarray) -> int:
-    classes = {*labels.tolist(), *range(min(task.n_classes, 128))}
-    return max(len(_short(task.answer_text(answer))) for answer in classes)
 
 
 _LARGEST = 65_500

@@ -155,8 +155,12 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
         vector = wiring.vectors[name]
         sign = "&" if vector.shared_prefix else "x"
         n_in_row = [row for _, row in boxes.values()].count(y)
-        token = _text(x, y + 13.5, sign, "ak-token")
-        parts.append(_box(x, y, color, n_in_row) if vector.weight else token)
+        width = _box_width(n_in_row)
+        box = (
+            f'<rect x="{x - width / 2:g}" y="{y:g}" width="{width}" height="{_BOX_HEIGHT}" '
+            f'rx="3" fill="{color}"/>{_text(x, y + 13.5, "W", "ak-matrix")}'
+        )
+        parts.append(box if vector.weight else _text(x, y + 13.5, sign, "ak-token"))
     for role, role_marks in marks.items():
         parts += _mark_nodes(role_marks, boxes[wiring.roles[role]], _ROLE_X[role], line_end, color)
     for role, x in _ROLE_X.items():
@@ -299,14 +303,6 @@ def _line(start: tuple[float, float], end: tuple[float, float], last_row: float,
 def _box_width(n_boxes: int) -> int:
     """Return the width of each of some boxes in a row; more than three are narrower."""
     return min(_BOX_WIDTH, (_WIDTH - 4) // n_boxes - 3)
-
-
-def _box(x: float, y: float, color: str, n_in_row: int) -> str:
-    width = _box_width(n_in_row)
-    return (
-        f'<rect x="{x - width / 2:g}" y="{y:g}" width="{width}" height="{_BOX_HEIGHT}" '
-        f'rx="3" fill="{color}"/>{_text(x, y + 13.5, "W", "ak-matrix")}'
-    )
 
 
 def _text(x: float, y: float, text: str, css_class: str) -> str:

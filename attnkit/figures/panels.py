@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -137,14 +137,11 @@ class Scale:
     texts: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
-class Live:
+class Live(NamedTuple):
     """State of a figure that a page draws again while models train, wraps and can zoom into.
 
-    Attributes:
-        legend: Dash and text of every style of line, and its colour if no panel has another one.
-        revision: Identifier of the content; zoom and hover are kept while it stays the same.
-        step: Current step of training.
+    The legend has dash and text of every style of line, and its colour if no panel has another one.
+    Zoom and hover are kept while the revision stays the same.
     """
 
     legend: Sequence[dict[str, str]]

@@ -164,7 +164,15 @@ def status_of(
         speed, n_runs = job.model_steps_per_second, job.trains.n_runs
     pace = [tr("{speed:,.0f} model-steps per second", speed=speed)] if snapshot.step else []
     if job.state == "finished":
-        progress = ", ".join([_time_taken(snapshot, n_runs), *pace])
+        taken = tr_n(
+            "Step {step} of {steps}, {n} model in {seconds:.1f} s",
+            "Step {step} of {steps}, {n} models in {seconds:.1f} s",
+            n_runs,
+            step=snapshot.step,
+            steps=steps,
+            seconds=snapshot.seconds,
+        )
+        progress = ", ".join([taken, *pace])
         if came_finished:
             return tr("Trained earlier: {progress}.", progress=progress)
         return tr("Finished: {progress}.", progress=progress)
@@ -197,17 +205,6 @@ def status_of(
 def _reason(job: Job) -> str:
     """Return why a job failed or was stopped, in Markdown; empty if its visitor has stopped it."""
     return plain(tr(job.error))
-
-
-def _time_taken(snapshot: Snapshot, n_runs: int) -> str:
-    return tr_n(
-        "Step {step} of {steps}, {n} model in {seconds:.1f} s",
-        "Step {step} of {steps}, {n} models in {seconds:.1f} s",
-        n_runs,
-        step=snapshot.step,
-        steps=snapshot.experiment.training.steps,
-        seconds=snapshot.seconds,
-    )
 
 
 def _held(job: Job, state: str, progress: str) -> str:

@@ -87,6 +87,14 @@ def _pick_text() -> tuple[str, list[str]]:
     """Draw the search and the list of the catalogue; return the text and the keys that it finds."""
     state = st.session_state
 
+    def with_text_form(key: str) -> str:
+        named = CATALOGUE[key]
+        return named.name if named.name == named.variant else f"{named.name} · {named.variant}"
+
+    def with_alias(key: str) -> str:
+        named = CATALOGUE[key]
+        return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
+
     def take_name() -> None:
         state[_NAME] = key_of_text(str(state[_TEXT]))
 
@@ -117,7 +125,7 @@ def _pick_text() -> tuple[str, list[str]]:
         st.pills(
             tr("Variants found"),
             matches,
-            format_func=_with_alias,
+            format_func=with_alias,
             key=_FOUND,
             on_change=take_match,
         )
@@ -125,7 +133,7 @@ def _pick_text() -> tuple[str, list[str]]:
         tr("Or choose from the list"),
         list(CATALOGUE),
         index=None,
-        format_func=_with_text_form,
+        format_func=with_text_form,
         placeholder=tr("All {n} variants", n=len(CATALOGUE)),
         filter_mode=None,
         key=_NAME,
@@ -158,16 +166,6 @@ def _matches(text: str) -> list[str]:
             return []
     others = [entry for entry in search(text) if entry != named]
     return [key_of(entry.name) for entry in others[:12]]
-
-
-def _with_text_form(key: str) -> str:
-    named = CATALOGUE[key]
-    return named.name if named.name == named.variant else f"{named.name} · {named.variant}"
-
-
-def _with_alias(key: str) -> str:
-    named = CATALOGUE[key]
-    return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
 
 
 def other_names(named: Named) -> str:

@@ -232,15 +232,11 @@ def _answer_cell(answer: VariantAnswers, question: BookQuery, seed_index: int | 
     text = escape(shortened(question.classes.get(answer_class, tr(NOT_IN_BOOK))))
     if not question.right:
         return f"<b>{text}</b>{agree}"
-    right = {_class_of(entry, question) for entry in question.right}
+    # The class of an entry is its number id, counted from that of the first entry, the smallest.
+    numbers = question.tokens[: len(question.tokens) // 2, -1]
+    right = {int(numbers[entry] - numbers[0]) for entry in question.right}
     css_class, mark = ("ak-yes", "✓") if answer_class in right else ("ak-no", "✗")
     return f'<span class="{css_class}">{text} {mark}</span>{agree}'
-
-
-def _class_of(entry: int, question: BookQuery) -> int:
-    """Return the class of an entry: its number id, counted from the smallest one in the book."""
-    numbers = question.tokens[: len(question.tokens) // 2, -1]
-    return int(numbers[entry] - numbers[0])  # The first entry has the smallest number id.
 
 
 def _attention_cell(weight: float) -> Cell:

@@ -307,23 +307,19 @@ def _show_recovery(operation: TiedTraining) -> None:
         f"{_points(SAME)} of what it was{brackets}."
     )
     if len(operation.ended) > 1:
+        rows = []
+        for tied, ended in operation.ended.items():
+            accuracies = (ended.before, ended.at_once, ended.now, ended.untied_now)
+            label = f"{title_of(tied.stages[0])}: {way_in_words(tied)}"
+            rows.append(map(plain, [label, *map(percent_of, accuracies), str(ended.steps_since)]))
+        header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
         with st.container(key="trials"):
-            st.markdown(_trials_table(operation))
+            st.markdown(markdown_table(header, rows, "lrrrrr"))
     if job.over:
         with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
             lab_link("Open it in the Lab", snapshot.experiment.to_params())
             file = f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv"
             download("Curves as CSV", curve_table(snapshot), file, key="recovery_csv")
-
-
-def _trials_table(operation: TiedTraining) -> str:
-    rows = []
-    for tied, recovery in operation.ended.items():
-        accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
-        label = f"{title_of(tied.stages[0])}: {way_in_words(tied)}"
-        rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
-    header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
-    return markdown_table(header, rows, "lrrrrr")
 
 
 def _points(share: float) -> str:

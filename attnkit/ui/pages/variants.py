@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -41,7 +42,10 @@ def draw() -> None:
     require_route()
     problems = import_plugins()
     choice = open_choice("variants", "opened_variant", VariantChoice)
-    recorded = None if awaits_first_run() else _load_recorded()
+    recorded = None
+    if not awaits_first_run():
+        with suppress(OSError, ValueError, TypeError):  # they may be unreadable
+            recorded = load_variants()
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
         st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
@@ -61,13 +65,6 @@ def draw() -> None:
         _show_card(choice.entry, recorded)
     choice.write_link()
     _explain_words()
-
-
-def _load_recorded() -> RecordedVariants | None:
-    try:
-        return load_variants()
-    except (OSError, ValueError, TypeError):
-        return None
 
 
 def _show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None:

@@ -80,12 +80,9 @@ def _open_store() -> ResultStore | Unavailable:
         return error
 
 
-def _close_store(store: ResultStore | Unavailable) -> None:
-    if not isinstance(store, Unavailable):
-        store.close()
-
-
-result_store = Singleton(_open_store, release=_close_store)
+result_store = Singleton(
+    _open_store, release=lambda store: store.close() if isinstance(store, ResultStore) else None
+)
 """Return the store, or the error that says why the settings describe none.
 
 A database that is away is noticed at its use only: every method may raise `Unavailable`."""
