@@ -1,4 +1,8 @@
-"""Learning curves: histories of metrics, their reference levels, and figures over training."""
+"""Learning curves: histories of metrics, their reference levels, and figures over training.
+
+Experiments that are kept are drawn in panels, one per variant, or one of them as a film. The store
+keeps the weights of the last step only, so this film has no attention maps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Drawings of an example of a task: its tokens and answers in cells, and a small thumbnail."""
+"""Drawings of an example of a task: its tokens and answers in cells, and a small thumbnail.
+
+They need an example and its labels alone, so they work for every task, plugins included.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of the training service that one visitor watches, and its status in one sentence."""
+"""Jobs that one visitor watches, alone or one after the other, and their status in a sentence."""
 
 from __future__ import annotations
 

@@ -5,6 +5,9 @@ a projector: it has the code of the class and the language of the teacher, and o
 Lab. The code begins with the first character of the lesson's name, so that a link whose class is
 gone still opens the lesson. The code of the teacher opens the same Lab as a page to project, which
 shows the guesses.
+
+A translated lesson is a whole file, in the folder of its language: `docs/lessons/de`. Where there
+is none, the lesson is in English.
 """
 
 from __future__ import annotations

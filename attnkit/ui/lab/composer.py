@@ -1,4 +1,9 @@
-"""The form that adds a variant to the Lab: from the catalogue, or written by hand."""
+"""The form that adds a variant to the Lab: from the catalogue, written by hand, or from a file.
+
+A class of a Python file on this machine becomes a column. Only copies for oneself offer it, and
+only to a browser on the same machine: whoever loads a file executes it. The page reads files
+without executing them; `attnkit.service.modules` executes one when the visitor presses a button.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Until Train is pressed, the Lab shows neither the finished example nor a stored result, and the
 guess can be changed. The Questions page hides its answers in the same way, and pages that list
 results stay closed until the visitor has trained something in the Lab.
+
+A variant either solves the task with all seeds or, on texts, has a lower loss than a simple model.
 """
 
 from __future__ import annotations

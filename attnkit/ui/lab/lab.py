@@ -1,4 +1,4 @@
-"""The state of one visitor's Lab between reruns, and how it follows the link.
+"""The state of one visitor's Lab between reruns, how it follows the link, and its settings.
 
 The link is the only home of the settings: it is read when a session begins or the visitor goes back
 in the browser's history, and it is written whenever the widgets describe a valid experiment.

@@ -1,4 +1,8 @@
-"""Asymmetry: whether a score distinguishes i → j from j → i."""
+"""Asymmetry: whether a score distinguishes i → j from j → i, and what rescues symmetric scores.
+
+Buttons change one setting of the run on screen and train it at once. They change the visitor's Lab,
+so that the Lab shows the same run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The catalogue of variants: a table that can be searched, and one variant at a time in full."""
+"""The catalogue of variants: a table that can be searched, and one variant at a time in full.
+
+The link is `?variant=` with the name of an entry of the catalogue; a text form is understood, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server has once: the store, the training service, and who a session is to them."""
+"""What a server has once: its start and end, the store, the training service, and its owner."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Turns of visitors at drawing pages on a hosted copy.
+"""The address that a visitor connects from, and the turns of addresses at drawing pages.
 
-An address draws one page or fragment at a time, so whoever asks for many waits for their own, and
-hardly anybody else does; addresses take turns with each other, too. Of the threads of one session
-only the newest draws. A thread that waits for the training process leaves its turn meanwhile.
+Limits apply to addresses. On a hosted copy, an address draws one page or fragment at a time, so
+whoever asks for many waits for their own, and hardly anybody else does; addresses take turns with
+each other, too. Of the threads of one session only the newest draws. A thread that waits for the
+training process leaves its turn meanwhile.
 """
 
 from __future__ import annotations
