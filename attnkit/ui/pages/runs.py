@@ -85,6 +85,8 @@ _SNAPSHOTS: Cache[Snapshot] = Cache(16)
 _REACHED: Cache[str] = Cache(10_000)
 """What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
 
+_READ_BYTES = 2**27
+
 
 @dataclass
 class Runs(Linked):
@@ -108,7 +110,7 @@ class Runs(Linked):
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
         """Choose rows of the table, and keep the experiments that are chosen outside of it."""
-        ticked = [hashes[row] for row in rows]
+        ticked = [hashes[row] for row in rows if row < len(hashes)]
         kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
         self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
 
@@ -154,14 +156,14 @@ def _list_entries(store: ResultStore, query: str) -> list[StoredEntry]:
 def _what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
     """Return what experiments reached in a few words, by hash.
 
-    A result is read once, and about 128 MB of results at a time, so that a page of large ones opens
-    soon: those that are missing come when the page is drawn again.
+    A result is read once, and about `_READ_BYTES` of them at a time, so that a page of large ones
+    opens soon: those that are missing come when the page is drawn again.
     """
     n_bytes, reached = 0, {}
     for entry in entries:
         key = (entry.hash, entry.created_at)
         text = _REACHED.get(key)
-        if text is None and n_bytes < 2**27:
+        if text is None and n_bytes < _READ_BYTES:
             n_bytes += entry.n_bytes
             snapshot = store.peek(entry.hash)
             text = _REACHED.put(key, "" if snapshot is None else in_a_cell(snapshot))
