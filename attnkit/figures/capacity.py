@@ -300,32 +300,26 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         at_x = np.array(axis.positions_of(rows))
         rows, at_x = rows.iloc[at_x.argsort()], np.sort(at_x)
         shift = 0.4 * (index - (len(titles) - 1) / 2) / max(len(titles), 5)
-        marks.append(_line(rows, axis.shifted(at_x, shift), x, measure, sharing, title))
+        values, bars = rows[measure].to_numpy(float), None
+        if measure == "accuracy":
+            ends = [rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high")]
+            bars = limits(Interval(values, *ends), title.color, 1.5)
+        line = curve(
+            axis.shifted(at_x, shift),
+            values,
+            title.color,
+            width=2,
+            symbol=SYMBOLS[Variant(sharing).sharing],
+            size=9,
+            edge=OUTLINE,
+            name=title.name,
+            tips=cell_texts(rows, [x]),
+            keys=rows.index.tolist(),
+            error_y=bars,
+        )
+        marks.append(line)
     panel = Panel(axis.axis(600), _upright(table, measure), marks, height=344)
     return draw([panel], legend="above")
-
-
-def _line(
-    rows: pd.DataFrame, at_x: np.ndarray, x: str, measure: Measure, sharing: str, title: Title
-) -> Mark:
-    values = rows[measure].to_numpy(float)
-    bars = None
-    if measure == "accuracy":
-        low, high = (rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high"))
-        bars = limits(Interval(values, low, high), title.color, 1.5)
-    return curve(
-        at_x,
-        values,
-        title.color,
-        width=2,
-        symbol=SYMBOLS[Variant(sharing).sharing],
-        size=9,
-        edge=OUTLINE,
-        name=title.name,
-        tips=cell_texts(rows, [x]),
-        keys=rows.index.tolist(),
-        error_y=bars,
-    )
 
 
 def _upright(table: pd.DataFrame, measure: Measure) -> Axis:

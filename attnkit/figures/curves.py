@@ -282,12 +282,18 @@ def plot_overlay(
     x, y = Axis(0, last, "steps", n_ticks=3), metric_axis(metric, top)
     panels = []
     for variant in variants:
-        curves = [
-            _curve(one, history, variant, top, len(compared))
-            for one, history in zip(compared, histories, strict=True)
-            if variant in history.intervals
-        ]
-        marks = [level(one.value, width=1.2) for one in levels]
+        curves = []
+        for one, history in zip(compared, histories, strict=True):
+            if variant not in history.intervals:
+                continue
+            (color, dash), letter, steps = style_of(one), one.letter, history.steps
+            color, interval = "" if color == INK else color, history.intervals[variant]
+            area, line = mean_curve(steps, interval, color, top=top, dash=dash, name=letter)
+            # The letter stands below the line; those of equal lines stand beside each other.
+            share = (ord(letter) - ord("A") + 1) / (len(compared) + 1)
+            at = [round(share * (len(steps) - 1))]
+            curves.append((area, line, words(steps[at], interval.mean[at], [letter], below=True)))
+        marks = [level(one.value, width=1.2) for one in levels]  # bands lie under all lines
         marks += [mark for layer in zip(*curves, strict=True) for mark in layer]
         panels.append(Panel(x, y, marks, Title(title_of(variant), second_line_of(variant))))
     legend = [
@@ -298,21 +304,6 @@ def plot_overlay(
     legend += [{"dash": one.dash, "text": one.text} for one in levels]
     revision = "-".join([metric, *(one.experiment.hash for one in compared)])
     return draw_live(panels, legend, revision, last)
-
-
-def _curve(
-    compared: ComparedExperiment, history: History, variant: Variant, top: float, n_compared: int
-) -> tuple[Mark, Mark, Mark]:
-    """Return the band and the mean of a variant of an experiment, and the letter below its line.
-
-    Bands lie under all lines. Letters of equal lines stand beside each other.
-    """
-    (color, dash), letter, steps = style_of(compared), compared.letter, history.steps
-    color = "" if color == INK else color
-    interval = history.intervals[variant]
-    area, line = mean_curve(steps, interval, color, top=top, dash=dash, name=letter)
-    place = round((ord(letter) - ord("A") + 1) / (n_compared + 1) * (len(steps) - 1))
-    return area, line, words(steps[[place]], interval.mean[[place]], [letter], below=True)
 
 
 def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> bytes:

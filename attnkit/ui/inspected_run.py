@@ -233,12 +233,6 @@ def _pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     return layer, head
 
 
-def _show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
-    st.session_state[f"sent_{component}"] = _Sent()
-    draw = partial(_draw, subject, inspection, component)
-    live(draw, lambda: [subject.ask_for_film()], 0.5)
-
-
 @dataclass
 class _Sent:
     """Frames that one drawing of a page has sent so far.
@@ -254,7 +248,7 @@ class _Sent:
     problem: str = ""
 
 
-def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None:
+def _draw_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
     sent: _Sent = st.session_state[f"sent_{component}"]
@@ -386,7 +380,8 @@ def film_page(
     inspection = replace(
         example, view=view, layer=layer, head=head, query_index=query, key_position=key
     )
-    _show_film(subject, inspection, page)
+    st.session_state[f"sent_{page}"] = _Sent()
+    live(lambda: _draw_film(subject, inspection, page), lambda: [subject.ask_for_film()], 0.5)
     below(subject.lab)
     expander = st.expander(
         "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
