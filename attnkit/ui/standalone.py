@@ -54,7 +54,8 @@ def inline_script(name: str) -> tuple[str, str]:
     """Return a joined module for a `<script>` of a page, and the name of its default function."""
     joined = script(name)
     default = _DEFAULT.search(joined)
-    assert default is not None, f"{name}.js has no default export"
+    if default is None:
+        raise ValueError(f"{name}.js: got no default export, allowed one function")
     return _DEFAULT.sub(r"function \1", joined).replace("</script", "<\\/script"), default[1]
 
 
