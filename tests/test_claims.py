@@ -22,7 +22,7 @@ from attnkit.command.arguments import marks
 from attnkit.evidence import gathering, record
 from attnkit.evidence.presentation import readable, to_markdown
 from attnkit.evidence.record import Records, load_shipped
-from attnkit.experiment import memory as limits
+from attnkit.experiment import experiment as limits
 from attnkit.training import train
 from attnkit.training.results import Result
 

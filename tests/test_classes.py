@@ -73,7 +73,9 @@ def test_classes_survive_a_restart_and_the_least_used_of_the_greediest_go(where,
 
         def restarted():
             store = stores.enter_context(contextlib.closing(ResultStore(where)))
-            return Classes(store.database)
+            classes = Classes(store.database)
+            stores.callback(classes.dispose)
+            return classes
 
         classes = restarted()
         one, *many = (classes.begin("1_x", "p", owner, "anna") for owner in ("a", "b", "b", "b"))

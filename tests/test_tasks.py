@@ -170,7 +170,7 @@ def test_the_first_examples_are_the_recorded_ones(cls):
         drawn = [held_out_examples(experiment, seeds, cpu), draw_probe(experiment.task)]
         for array in itertools.chain(batch, *map(parts, drawn)):
             digest.update(np.ascontiguousarray(array.numpy(), "<i8").tobytes())
-    assert digest.hexdigest() == RECORDED[cls.name]
+    assert digest.hexdigest() == RECORDED.get(cls.name)
     snapshot = load_example(cls.name)
     for key, array in vars(draw_probe(snapshot.experiment.task)).items():
         if array is not None and key != "reverse":
