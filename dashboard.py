@@ -10,14 +10,13 @@ import streamlit as st
 def draw() -> None:
     """Draw the page that the address names."""
     from attnkit.ui.address import keep_fields
-    from attnkit.ui.bundle import asset
     from attnkit.ui.lab.classroom import join
+    from attnkit.ui.lab.lab import stay
     from attnkit.ui.language import settle_language
-    from attnkit.ui.page_tools import PROJECTOR, page_tools
-    from attnkit.ui.routing import route
+    from attnkit.ui.routing import PROJECTOR, page_tools, route
     from attnkit.ui.server.browser_messages import check_widget_values
-    from attnkit.ui.server.startup import start_and_freeze
-    from attnkit.ui.session import stay
+    from attnkit.ui.server.service import start_and_freeze
+    from attnkit.ui.standalone import asset
 
     join()
     st.set_page_config(
@@ -45,7 +44,7 @@ if __name__ == "__main__":
 else:
     from attnkit.ui.server.guard import guards
     from attnkit.ui.server.launch import lifespan
-    from attnkit.ui.server.visitor_address import trust_only_our_setting
+    from attnkit.ui.server.turns import trust_only_our_setting
 
     trust_only_our_setting()
     app = st.App(__file__, lifespan=lifespan, middleware=guards())

@@ -1,5 +1,5 @@
 """Attention: one lookup of a trained model, in stages, at any moment of training."""
 
-from attnkit.ui.pages import attention
+from attnkit.ui.inspected_run import ATTENTION_TITLE, film_page
 
-attention.draw()
+film_page("attention", ATTENTION_TITLE, "attention")

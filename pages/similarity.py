@@ -1,5 +1,5 @@
 """Similarity: how alike queries, keys and values are."""
 
-from attnkit.ui.pages import similarity
+from attnkit.ui.inspected_run import film_page
 
-similarity.draw()
+film_page("similarity", "How alike are queries, keys and values?", "similarity")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.ui.bundle import asset, inline_script
-from attnkit.ui.standalone import page_html
+from attnkit.ui.standalone import asset, inline_script, page_html
 
 OWNER_SECRET = "correct horse"
 """What opens the owner's page of the server that browser tests share."""

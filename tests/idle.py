@@ -92,7 +92,7 @@ def idle_service(folder, **environment):
                 patch.setenv(f"ATTNKIT_{name.upper()}", value)
             patch.setattr("attnkit.service.process.TrainingProcess", start)
             # The start sets options of the server.
-            patch.setattr("attnkit.ui.server.startup.start", lambda: None)
+            patch.setattr("attnkit.ui.server.service.start", lambda: None)
             clear()
             yield processes
     finally:  # also after a test that failed: the next one must not find these settings

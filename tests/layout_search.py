@@ -10,7 +10,7 @@ from attnkit.evidence.questions import QUESTIONS
 from attnkit.experiment.links import GROUPS
 from attnkit.foundation.language import LANGUAGES
 from attnkit.tasks import TASKS
-from attnkit.ui.reference.lessons import lessons
+from attnkit.ui.lab.classroom import lessons
 from attnkit.variants import CATALOGUE
 
 SIZES = ((320, 2600), (500, 1440))

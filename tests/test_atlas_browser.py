@@ -16,8 +16,7 @@ from attnkit.figures.atlas import atlas_panels
 from attnkit.figures.sentence import sentence_film
 from attnkit.realmodels.measures import MEASURES
 from attnkit.training.loops import record
-from attnkit.ui.bundle import asset, inline_script
-from attnkit.ui.standalone import standalone_html
+from attnkit.ui.standalone import asset, inline_script, standalone_html
 
 pytestmark = pytest.mark.browser
 

@@ -24,7 +24,7 @@ from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.reasons import headline
 from attnkit.examples import load_example
-from attnkit.figures.kept_runs import STYLES, plot_overlay, replay, style_of
+from attnkit.figures.curves import STYLES, plot_overlay, replay, style_of
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.foundation.language import reading
 from attnkit.tasks import TASKS

@@ -22,7 +22,7 @@ from attnkit.tasks import FAMILIES, TASKS
 from attnkit.training.loops import stream
 from attnkit.training.summary import percent
 from attnkit.ui import components
-from attnkit.ui.bundle import script
+from attnkit.ui.standalone import script
 from attnkit.variants.catalogue import title_of
 
 pytestmark = pytest.mark.browser

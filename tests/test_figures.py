@@ -22,17 +22,15 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import layer_specs_of
 from attnkit.figures import board as boards
-from attnkit.figures.answers import answers_table
-from attnkit.figures.board import board, planned_board
+from attnkit.figures.board import attention_maps, board, planned_board
 from attnkit.figures.curves import plot_attention_measures, plot_metric
 from attnkit.figures.diagram import variant_diagram
-from attnkit.figures.example import example_cells
-from attnkit.figures.maps import attention_maps
+from attnkit.figures.example import HEIGHT, WIDTH, example_cells, thumbnail
 from attnkit.figures.panels import MAX_POINTS
-from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import train
 from attnkit.training.statistics import mean_interval
+from attnkit.ui.lab.custom_phone_book import answers_table
 from attnkit.variants import CATALOGUE, Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import colors_of

@@ -16,7 +16,7 @@ from streamlit.runtime.state.session_state import WStates
 from attnkit.service.store import ResultStore
 from attnkit.ui.routing import SECTIONS
 from attnkit.ui.server.browser_messages import check_widget_values, is_allowed
-from attnkit.ui.server.owner import gate
+from attnkit.ui.server.service import gate
 
 LINKS = {"atlas": {"show": "head"}, "questions": {"claim": "all"}, "capacity": {"show": "frontier"}}
 PAGES = [page.name for pages in SECTIONS.values() for page in pages] + ["owner"]

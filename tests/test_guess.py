@@ -13,10 +13,10 @@ from attnkit.analysis.reasons import headline, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.training.summary import finding, solved_variants
+from attnkit.ui.lab import classroom
 from attnkit.ui.lab.classroom import key_of_guess
 from attnkit.ui.lab.guess import NONE, correction, outcome
-from attnkit.ui.page_tools import PROJECTOR
-from attnkit.ui.reference import lessons
+from attnkit.ui.routing import PROJECTOR
 from attnkit.variants import Variant
 
 EXAMPLE = load_example("directed")
@@ -42,10 +42,10 @@ def lesson(tmp_path, monkeypatch):
     settings = {**SMALL, "steps": "20", "first_seed": next(FRESH_SEED)}
     link = f"http://localhost:7580/?{urlencode({**settings, 'hide': 'task'})}&quiet=1"
     (tmp_path / "1_small.md").write_text(f"# Small\n\n```text\n{link}\n```\n", encoding="utf-8")
-    monkeypatch.setattr(lessons, "_folder", lambda: tmp_path)
-    lessons._lessons.cache_clear()
+    monkeypatch.setattr(classroom, "_folder", lambda: tmp_path)
+    classroom._lessons.cache_clear()
     yield settings
-    lessons._lessons.cache_clear()
+    classroom._lessons.cache_clear()
 
 
 @pytest.mark.server

@@ -14,17 +14,16 @@ from attnkit.examples import RecordedAccuracy, RecordedVariants, load_example, l
 from attnkit.experiment.links import GROUPS, read_link
 from attnkit.figures.diagram import LEGEND
 from attnkit.training.joining import can_share_runs
-from attnkit.ui.lab.controls import MAIN_GROUPS
+from attnkit.ui.cache import with_variants
+from attnkit.ui.lab.classroom import _lessons, lessons
+from attnkit.ui.lab.lab import MAIN_GROUPS
 from attnkit.ui.lab.presets import PRESETS
-from attnkit.ui.reference import lessons as reference
-from attnkit.ui.reference.lessons import lessons
-from attnkit.ui.reference.variant_table import (
+from attnkit.ui.pages.variants import (
     accuracy_in_words,
     catalogue_table,
     conclusion,
     short_source,
 )
-from attnkit.ui.render_cache import with_variants
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.text import find
@@ -201,7 +200,7 @@ def test_a_class_sees_the_numbers_of_the_tables(name, night):
 
 def test_a_lesson_that_is_not_translated_is_in_english():
     """Each lesson is the file of the reader's language, if there is one; names stay."""
-    english, german, none = (reference._lessons(code) for code in ("en", "de", "zz"))
+    english, german, none = (_lessons(code) for code in ("en", "de", "zz"))
     assert none == english
     assert {name for name, one in german.items() if one.title != english[name].title} == {*english}
 

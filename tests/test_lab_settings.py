@@ -18,10 +18,9 @@ from attnkit.experiment.experiment import Experiment, from_params, full_size
 from attnkit.experiment.links import GROUPS
 from attnkit.service.jobs import Job, Outlook
 from attnkit.ui import watched_job
-from attnkit.ui.lab import training_buttons
-from attnkit.ui.lab.lab import Lab
-from attnkit.ui.lab.status import status_line
-from attnkit.ui.lab.task_examples import shipped_example
+from attnkit.ui.lab.lab import Lab, shipped_example
+from attnkit.ui.pages import lab as lab_page
+from attnkit.ui.pages.lab import status_line
 from attnkit.ui.server.service import result_store
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.text import find
@@ -256,7 +255,7 @@ def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
     service = SimpleNamespace(outlook=lambda _: outlooks[one.begun])
     monkeypatch.setattr(watched_job, "training_service", lambda: service)
     monkeypatch.setattr(
-        training_buttons,
+        lab_page,
         "st",
         SimpleNamespace(
             button=lambda *_, key, disabled=False, **__: greyed.update({key: disabled})
@@ -280,5 +279,5 @@ def test_every_state_has_its_words_and_its_disabled_buttons(monkeypatch):
     ]:
         lab = Lab(Experiment())
         assert words in status_line(lab, one, one.snapshot, is_valid=True)
-        training_buttons.training_buttons(lab, lab.experiment, one)
+        lab_page.training_buttons(lab, lab.experiment, one)
         assert {key for key, disabled in greyed.items() if disabled} == wanted, words

@@ -38,7 +38,7 @@ from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.memory import peak_megabytes
 from attnkit.training.summary import percent
-from attnkit.ui.lab.task_examples import shipped_example
+from attnkit.ui.lab.lab import shipped_example
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.service import result_store, training_service
 from attnkit.variants import Variant
@@ -148,7 +148,7 @@ def test_a_pause_holds_one_s_own_view_while_others_watch(monkeypatch):
     """The job goes on for others, and stops when its owner changes the task and is alone."""
     running = watch(press(visit_small(**UNENDING), "train"), lambda job: job.step > 0)
     job_id = job_of(running).id
-    monkeypatch.setattr("attnkit.ui.session.watcher", lambda: Watcher("another tab", "another"))
+    monkeypatch.setattr("attnkit.ui.lab.lab.watcher", lambda: Watcher("another tab", "another"))
     other = press(visit(**running.query_params), "pause")
     assert status(other).startswith("Paused: Step")
     assert disabled(other) == {"pause", "step"}

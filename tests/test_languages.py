@@ -31,9 +31,9 @@ from attnkit.foundation import language
 from attnkit.foundation.language import ENGLISH, LANGUAGES, Message, mark, reading, tr, tr_n
 from attnkit.foundation.settings import message_of
 from attnkit.tasks import TASKS
+from attnkit.ui.lab.classroom import lessons
 from attnkit.ui.language import TRANSLATED
 from attnkit.ui.pages.questions import CLAIM, NEW, SHOWN
-from attnkit.ui.reference.lessons import lessons
 from attnkit.variants import CATALOGUE, OPTIONS, InvalidVariant, Variant
 from attnkit.variants.catalogue import search
 

@@ -22,7 +22,7 @@ from attnkit.foundation.settings import InvalidSettings
 from attnkit.service.server import server_settings
 from attnkit.ui import address
 from attnkit.ui.lab import share
-from attnkit.ui.server import launch, startup
+from attnkit.ui.server import launch, service
 from attnkit.ui.server.launch import hub_address, hub_advice
 
 
@@ -97,7 +97,7 @@ def test_every_variable_of_streamlit_is_obeyed(monkeypatch):
     monkeypatch.setattr(st.App, "run", lambda _, config: found.update(config))
     monkeypatch.setattr("streamlit.web.bootstrap.load_config_options", lambda config: None)
     monkeypatch.setattr("sys.argv", ["attnkit"])
-    monkeypatch.setattr("attnkit.ui.server.visitor_address.trust_only_our_setting", lambda: None)
+    monkeypatch.setattr("attnkit.ui.server.turns.trust_only_our_setting", lambda: None)
     values = {int: (7, "7"), bool: (True, "yes"), float: (2.5, "2.5")}
     expected = {}
     with monkeypatch.context() as given:
@@ -192,8 +192,8 @@ def test_bad_input_is_one_line(run, served, monkeypatch):
 def test_a_browser_opens_where_there_is_a_screen(monkeypatch):
     """Between the start of the training process and its end."""
     events = []
-    monkeypatch.setattr(startup, "start", lambda: events.append("start"))
-    monkeypatch.setattr(startup, "stop", lambda: events.append("stop"))
+    monkeypatch.setattr(service, "start", lambda: events.append("start"))
+    monkeypatch.setattr(service, "stop", lambda: events.append("stop"))
     monkeypatch.setattr(webbrowser, "open", events.append)
     monkeypatch.setattr(launch, "LISTENING_SECONDS", 0.0)
 

@@ -37,8 +37,8 @@ from attnkit.service import modules
 from attnkit.service.modules import OwnModules, answer_to
 from attnkit.service.protocol import GiveModule
 from attnkit.training import Training
-from attnkit.ui.lab import own_attention
-from attnkit.ui.lab.own_attention import _CLASS, _FILE, _SECTION
+from attnkit.ui.lab import composer
+from attnkit.ui.lab.composer import _CLASS, _FILE, _SECTION
 from attnkit.ui.server.service import training_service
 from attnkit.variants import InvalidVariant
 from attnkit.variants.module import classes_in
@@ -535,7 +535,7 @@ def test_the_lab_adds_a_class_and_loads_it_again_when_its_file_changes(tmp_path,
         lab.session_state["add_variant"] = lab.session_state[_SECTION] = True
         show(lab)  # from another machine
         assert not any(one.key == _FILE for one in lab.selectbox)
-        monkeypatch.setattr(own_attention, "is_on_this_machine", lambda: True)
+        monkeypatch.setattr(composer, "is_on_this_machine", lambda: True)
         show(lab)
         assert lab.selectbox(_FILE).options == ["mine.py"]
         lab.selectbox(_FILE).select("mine.py")
@@ -561,7 +561,7 @@ def test_no_code_arrives_at_a_hosted_copy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = exported(tmp_path, line="raise SystemExit")
     link = {"task": "directed", "sharing": "QKV,QKV module=Layer.0123abcd", "steps": "300"}
-    monkeypatch.setattr(own_attention, "is_on_this_machine", lambda: True)
+    monkeypatch.setattr(composer, "is_on_this_machine", lambda: True)
     with idle_service(tmp_path / "store", hosted="true") as processes:
         lab = visit(**link)
         lab.session_state["add_variant"] = lab.session_state[_SECTION] = True

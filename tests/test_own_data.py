@@ -43,7 +43,7 @@ from attnkit.tasks.own_data import MOST_BYTES, MOST_ROWS, MOST_WORDS
 from attnkit.tasks.own_files import Choices, read_data, read_file
 from attnkit.tasks.own_relations import NOBODY
 from attnkit.training.summary import solved_in_words
-from attnkit.ui.lab import guess_words
+from attnkit.ui.lab import guess
 from attnkit.ui.lab import own_data as drafts
 from attnkit.ui.lab.own_data import EXAMPLES, RECOGNISED, Draft, table_of
 from attnkit.ui.server.service import result_store, training_service
@@ -398,9 +398,7 @@ def test_repeated_keys_are_told_and_few_keys_are_learnt_by_heart():
     assert any("(key 1: value 1, value 3)" in note for note in twice.notes)
     said = [solved_in_words(task) for task in (twice, ak.Table(SQUARES, learn="by_heart"))]
     assert ["No variant can" in text for text in said] == [True, False]
-    assert said[0].removeprefix(said[1]) in guess_words.meaning_of_question(
-        ak.Experiment(task=twice)
-    )
+    assert said[0].removeprefix(said[1]) in guess.meaning_of_question(ak.Experiment(task=twice))
 
 
 def test_own_data_train_are_looked_into_and_exported(tmp_path, run):

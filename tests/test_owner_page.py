@@ -15,9 +15,8 @@ from attnkit.experiment import Experiment
 from attnkit.service.jobs import Watcher
 from attnkit.service.server import server_settings
 from attnkit.service.store import Unavailable
-from attnkit.ui.server import owner
-from attnkit.ui.server.owner import Gate, gate, store_megabytes
-from attnkit.ui.server.service import result_store, training_service
+from attnkit.ui.server import service
+from attnkit.ui.server.service import Gate, gate, result_store, store_megabytes, training_service
 
 ADDRESS, ELSEWHERE = "198.51.100.7", "203.0.113.9"
 UNENDING = Experiment(task="phonebook", steps=20_000, n_seeds=1, sharing=["QKV", "Q=K"])
@@ -64,12 +63,12 @@ def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(capsys, mo
     """Whoever is in stays in, and the owner gets in from elsewhere; the log has one line of it."""
     inside = sign_in(open_page("owner"))
     clock = Mock(monotonic=Mock(return_value=time.monotonic()))
-    monkeypatch.setattr(owner, "time", clock)  # a slow machine does not end the wait
+    monkeypatch.setattr(service, "time", clock)  # a slow machine does not end the wait
     monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
     server_settings.cache_clear()
     tab = open_page("owner")
     capsys.readouterr()  # AppTest itself warns when it is made
-    monkeypatch.setattr(owner, "session_address", lambda: ADDRESS)
+    monkeypatch.setattr(service, "session_address", lambda: ADDRESS)
     sign_in(tab, "a wrong guess")
     (told,) = tab.error
     assert not is_in(tab)
@@ -80,7 +79,7 @@ def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(capsys, mo
     assert [line["event"] for line in lines] == ["owner refused"]
     assert "a wrong guess" not in str(lines)
     assert is_in(show(inside))
-    monkeypatch.setattr(owner, "session_address", lambda: ELSEWHERE)
+    monkeypatch.setattr(service, "session_address", lambda: ELSEWHERE)
     assert is_in(sign_in(tab))
 
 
@@ -149,7 +148,7 @@ def test_a_store_that_does_not_answer_or_began_anew_is_said():
 def clock(monkeypatch):
     """The clock of gates, as a list of one number; attempts wait without letting time pass."""
     now, delays = [1000.0], []
-    monkeypatch.setattr(owner, "time", Mock(monotonic=lambda: now[0], sleep=delays.append))
+    monkeypatch.setattr(service, "time", Mock(monotonic=lambda: now[0], sleep=delays.append))
     return now, delays
 
 
@@ -172,7 +171,7 @@ def test_a_gate_opens_for_its_secret_only_and_a_wrong_one_makes_its_address_wait
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]
     assert gate.opens("correct horse", ADDRESS)
     assert not gate.opens("wrong", ADDRESS)
-    monkeypatch.setattr(owner, "MOST_ADDRESSES", 2)
+    monkeypatch.setattr(service, "MOST_ADDRESSES", 2)
     for address in "abc":
         gate.opens("wrong", address)
     now[0] += 3.5
@@ -184,5 +183,5 @@ def test_attempts_of_many_addresses_pass_once_a_second_and_are_then_refused(cloc
     gate, (_, delays) = Gate("correct horse"), clock
     opened = [gate.opens("correct horse", f"192.0.2.{number}") for number in range(20)]
     assert opened == [True] * 11 + [False] * 9
-    assert delays == [*range(int(owner.LONGEST_DELAY) + 1)]
+    assert delays == [*range(int(service.LONGEST_DELAY) + 1)]
     assert gate.shut_seconds("203.0.113.9") == 1.0

@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from attnkit.experiment.experiment import settings as settings_of
 from attnkit.foundation.language import ENGLISH, LANGUAGES, reading, script_messages, tr
 from attnkit.service.store import ResultStore
-from attnkit.ui.reference.lessons import lessons
+from attnkit.ui.lab.classroom import lessons
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 

@@ -17,12 +17,9 @@ from searching import briefly
 
 from attnkit.figures.curves import plot_metric as draw_metric
 from attnkit.foundation.language import reading
-from attnkit.ui import bundle
-from attnkit.ui.bundle import inline_script, script
-from attnkit.ui.cache import Cache
-from attnkit.ui.components import packed_once
-from attnkit.ui.markdown import plain
-from attnkit.ui.render_cache import (
+from attnkit.ui import standalone
+from attnkit.ui.cache import (
+    Cache,
     board,
     cached_with_snapshot,
     curves_only,
@@ -30,7 +27,9 @@ from attnkit.ui.render_cache import (
     plot_metric,
     sharing_table,
 )
-from attnkit.ui.standalone import standalone_html
+from attnkit.ui.components import packed_once
+from attnkit.ui.markdown import plain
+from attnkit.ui.standalone import inline_script, script, standalone_html
 
 # scripts
 
@@ -67,7 +66,7 @@ def test_a_script_imports_nothing_and_declares_each_name_once():
 def test_a_script_has_the_translations_of_its_own_messages(monkeypatch):
     """A visitor's language is part of the script; the board's small component has no texts."""
     known = {"tour.js": {"Done": "Fertig"}, "menu_words.js": {"Save": "Sichern"}}
-    monkeypatch.setattr(bundle, "script_messages", lambda code: known)
+    monkeypatch.setattr(standalone, "script_messages", lambda code: known)
     for name, texts in (("tour", {"Done": "Fertig"}), ("board", {"Save": "Sichern"}), ("late", {})):
         english, other = ({"language": "en", "texts": {}}, {"language": "xx", "texts": texts})
         assert script(name, "xx").count(json.dumps(other)) == 1, name

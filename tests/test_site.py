@@ -19,8 +19,7 @@ from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.experiment.links import read_link
-from attnkit.figures.board import board
-from attnkit.figures.board_film import board_film, changes
+from attnkit.figures.board import board, board_film, changes
 from attnkit.site.frame import LOCAL_LAB, NAVIGATION, PLOTLY, html_of
 from attnkit.site.lessons import lesson_page, lessons_page
 from attnkit.site.pages import (
@@ -35,7 +34,7 @@ from attnkit.site.pages import (
 from attnkit.tasks import TASKS
 from attnkit.training.loops import stream
 from attnkit.training.summary import percent
-from attnkit.ui.reference.lessons import lessons
+from attnkit.ui.lab.classroom import lessons
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2)
 VALUES = st.recursive(

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 
 from attnkit.service.server import server_settings
 from attnkit.ui.server.service import training_service
-from attnkit.ui.server.visitor_address import (
+from attnkit.ui.server.turns import (
     PROXY_HEADERS,
     is_local,
     session_address,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,19 @@ import numpy as np
 from attnkit.analysis.attention_map import (
     MOST_COLUMNS,
     MapLayout,
+    axes_of,
     example_of,
+    lacking_note,
     map_layout_of,
     marked_pair,
+    shown_columns,
+    telling_layer,
 )
+from attnkit.analysis.attention_map import levels_of as cell_levels
+from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.reasons import headline
 from attnkit.experiment import Experiment
-from attnkit.experiment.costs import TOLERANCE, Costs
+from attnkit.experiment.costs import TOLERANCE
 from attnkit.figures.curves import (
     History,
     legend_of,
@@ -30,13 +38,15 @@ from attnkit.figures.curves import (
     top_of,
 )
 from attnkit.figures.diagram import count_matrices, variant_diagram
-from attnkit.figures.maps import attention_maps, of_head
 from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.tasks import NOTHING
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
     asymmetry_in_words,
+    finding,
     in_percent,
+    measures_finding,
     percent,
     percent_interval,
     percent_limits,
@@ -46,26 +56,100 @@ from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import colors_of
 
-BOARD_WIDTH = 1100
-"""Width in pixels of all columns together in a window of 1440.
 
-It limits how much of a long example a map shows, so that all names of rows and columns fit.
-"""
+def attention_maps(
+    snapshot: Snapshot,
+    seed: int,
+    layer: int = 0,
+    head: int | None = 0,
+    frame: MapLayout | None = None,
+) -> dict[str, Any]:
+    """Return the attention maps of one seed's runs: rows are queries, columns are keys.
 
-_LABELS = 78
-"""Width in pixels of the labels beside the cells of a map."""
+    Args:
+        snapshot: Snapshot with the attention patterns of the probe example.
+        seed: One of the experiment's seeds.
+        layer: Index of the layer in `Experiment.layer_specs`.
+        head: Index of the head; None for the mean over the heads of a variant.
+        frame: Positions of rows and columns; None for those of `map_layout_of`.
+    """
+    experiment, probe = snapshot.experiment, snapshot.probe
+    task = experiment.task
+    example = example_of(snapshot)
+    frame = frame or map_layout_of(task, experiment.layer_specs[layer], example)
+    answers = snapshot.per_sharing(probe.answers.T)[..., experiment.seeds.index(seed)]
+    is_query = probe.labels != NOTHING
+    patterns = of_head(snapshot, probe.pattern, seed, layer, head)
+    classes = {*probe.labels[is_query].tolist(), *range(min(task.n_classes, 128))}
+    panels = []
+    for i, (variant, pattern) in enumerate(zip(experiment.sharing, patterns, strict=True)):
+        right, cells, lacking = answers[:, i] == probe.labels, b"", ""
+        if pattern is None:
+            lacking = lacking_note(experiment.wiring(variant).sizes.n_heads)
+        elif "module" in variant.given and np.isnan(pattern).all():
+            lacking = tr("It does not return its pattern, so there is no map.")
+        else:
+            cells = cell_levels(shown_columns(pattern[frame.rows], frame)).tobytes()
+        panels.append(
+            {
+                "name": title_of(variant),
+                "lacking": lacking,
+                "cells": base64.b64encode(cells).decode(),
+                "answers": [
+                    _short(task.answer_text(int(answers[a, i]))) if a >= 0 else ""
+                    for a in frame.answers
+                ],
+                "right": [bool(right[a]) if a >= 0 else None for a in frame.answers],
+                "summary": tr(
+                    "{n_right} of {n} right", n_right=(right & is_query).sum(), n=is_query.sum()
+                ),
+            }
+        )
+    return {
+        "panels": panels,
+        **axes_of(task.label(probe.tokens), frame, example),
+        # The width of the column of answers fits all possible ones.
+        "answer_letters": max(len(_short(task.answer_text(one))) for one in classes),
+    }
 
-_LEAST_COLUMNS = 8
-"""Smallest number of columns that a map is cut to."""
 
-_LETTER, _NAME = 8, 11
-"""Widths in pixels of a cell under a single letter and under a name."""
+def of_head(
+    snapshot: Snapshot, recorded: np.ndarray, seed: int, layer: int, head: int | None
+) -> list[np.ndarray | None]:
+    """Return what a layer's head recorded, (i, j), for every variant; None if it lacks the head.
+
+    `recorded` is (r, l, h, i, j) patterns or scores of the probe example; for the others see
+    `attention_maps`.
+    """
+    experiment = snapshot.experiment
+    by_variant = snapshot.per_sharing(np.moveaxis(recorded[:, layer], 0, -1))
+    by_variant = by_variant[..., experiment.seeds.index(seed)]  # (h, i, j, variant)
+    chosen: list[np.ndarray | None] = []
+    for index, variant in enumerate(experiment.sharing):
+        heads = by_variant[: experiment.wiring(variant).sizes.n_heads, :, :, index]
+        if head is None:
+            chosen.append(heads.mean(0, dtype=np.float64))
+        else:
+            chosen.append(heads[head].astype(np.float64) if head < len(heads) else None)
+    return chosen
+
+
+def where_in_words(experiment: Experiment, seed: int, layer: int, head: int | None) -> str:
+    """Return seed, layer and head of maps in words, the latter two only if there are several."""
+    parts = [tr("seed {seed}", seed=seed)]
+    if len(experiment.layer_specs) > 1:
+        parts.append(experiment.layer_specs[layer].name)
+    if experiment.n_heads > 1:
+        parts.append(tr("mean of heads") if head is None else tr("head {head}", head=head + 1))
+    return ", ".join(parts)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 9 else text[:8] + "…"
+
 
 _LARGEST = 65_500
 """Largest size of a recorded score; of a larger score, only the sign is known."""
-
-_VISIBLE = 0.0005
-"""Smallest relative difference of costs that is shown."""
 
 
 def board(
@@ -79,12 +163,8 @@ def board(
     """Return the board of a snapshot, with the columns of an experiment.
 
     Args:
-        snapshot: Snapshot with the results.
         experiment: Experiment whose variants are the columns; it differs from the snapshot's in
             nothing else. A variant that the snapshot lacks has an empty column.
-        seed: Seed whose attention map is shown.
-        layer: See `attention_maps`.
-        head: See `attention_maps`.
         previous: Snapshot of an earlier experiment, whose curves are drawn in grey.
     """
     trained = snapshot.experiment
@@ -192,7 +272,20 @@ def facts(experiment: Experiment, variant: Variant) -> str:
     costs = experiment.costs(variant)
     module = experiment.wiring(variant).module
     if module is not None:
-        text = _costs_of_module(module.origin, costs)
+        text = tr(
+            "a PyTorch module from {file}, {parameters:,} parameters, {numbers:,.0f} numbers kept "
+            "per token (KV cache)",
+            file=module.origin,
+            parameters=costs.parameters,
+            numbers=costs.kv_cache or 0,
+        )
+        if costs.kv_cache is None:
+            text = tr(
+                "a PyTorch module from {file}, {parameters:,} parameters, an unknown number of "
+                "numbers kept per token (KV cache)",
+                file=module.origin,
+                parameters=costs.parameters,
+            )
         return f"{text}. {tr(module.missing).removesuffix('.')}" if module.missing else text
     values = {"parameters": costs.parameters, "numbers": costs.kv_cache}
     n_matrices = count_matrices(experiment.wiring(variant))
@@ -219,7 +312,7 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
         return ""
     adjusted = experiment.adjusted(variant)
     parts = [tr(adjusted.changes)] if adjusted.changes else []
-    if abs(adjusted.difference) >= _VISIBLE:
+    if abs(adjusted.difference) >= 0.0005:
         share = in_percent(f"{adjusted.difference:+.1%}".replace("-", "−").removesuffix("%"))
         is_equal = abs(adjusted.difference) <= TOLERANCE
         parts.append(tr(_DIFFERENCES[experiment.equal, is_equal], share=share))
@@ -235,24 +328,6 @@ _DIFFERENCES = {
     ("kv_cache", False): mark("not equal: {share} kv cache"),
 }
 """Differences that remain where costs are made equal, and whether they are small."""
-
-
-def _costs_of_module(origin: str, costs: Costs) -> str:
-    """Return the costs of a module, whose KV cache may be unknown."""
-    if costs.kv_cache is None:
-        return tr(
-            "a PyTorch module from {file}, {parameters:,} parameters, an unknown number of numbers "
-            "kept per token (KV cache)",
-            file=origin,
-            parameters=costs.parameters,
-        )
-    return tr(
-        "a PyTorch module from {file}, {parameters:,} parameters, {numbers:,.0f} numbers kept per "
-        "token (KV cache)",
-        file=origin,
-        parameters=costs.parameters,
-        numbers=costs.kv_cache,
-    )
 
 
 def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
@@ -282,35 +357,34 @@ def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
         else:
             note = percent_interval(*ends)
         texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
-        measured = [
-            (float(mean_interval(latest[name][i]).mean), text) for name, text in others.items()
-        ]
         right = [
-            tr(text, accuracy=percent(mean), times=times) for mean, text in measured if mean == mean
+            tr(text, accuracy=percent(measured), times=times)
+            for name, text in others.items()
+            if (measured := float(mean_interval(latest[name][i]).mean)) == measured
         ]
         texts[variant]["facts"] = "; ".join([*right, facts(experiment, variant)])
     return texts
 
 
 def _curve(history: History, variant: Variant, top: float) -> dict[str, str]:
-    """Return the mean of a variant with its 95% limits, cut to the axis."""
     return {name: _packed(v) for name, v in vars(history.intervals[variant].within(0, top)).items()}
 
 
 def _maps(
     snapshot: Snapshot, seed: int, layer: int, head: int | None, n_columns: int
 ) -> dict[str, Any]:
-    """Return the attention maps, cut to the width of one of `n_columns` columns of the board."""
     experiment = snapshot.experiment
-    width = BOARD_WIDTH / n_columns - _LABELS
+    # So many columns that all names fit. In pixels: all columns of the board in a window of 1440,
+    # the labels beside a map, and a cell under a single letter or a name.
+    width = 1100 / n_columns - 78
     labels = experiment.task.label(snapshot.probe.tokens)
     has_letters = all(len(label.short) == 1 for label in labels)
-    most_columns = int(width / (_LETTER if has_letters else _NAME)) - 1
+    most_columns = int(width / (8 if has_letters else 11)) - 1
     frame = map_layout_of(
         experiment.task,
         experiment.layer_specs[layer],
         example_of(snapshot),
-        most_columns=min(max(most_columns, _LEAST_COLUMNS), MOST_COLUMNS),
+        most_columns=min(max(most_columns, 8), MOST_COLUMNS),
     )
     names = [labels[row].short for row in frame.rows]
     return {
@@ -348,7 +422,6 @@ def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
 def _pair_scores(
     snapshot: Snapshot, seed: int, layer: int, head: int | None
 ) -> dict[Variant, list[dict[str, Any]]]:
-    """Return the two scores of the marked pair for every variant, as texts."""
     pair = _pair(snapshot, layer)
     scores = snapshot.probe.scores
     if scores is None or pair is None:
@@ -383,7 +456,6 @@ def _beyond(score: float) -> str:
 
 
 def _alt_text(column: dict[str, Any]) -> str:
-    """Describe a column for screen readers."""
     # Translators: the note is for example "41 to 59%", "every seed" or "not trained yet".
     parts = [tr("accuracy {value}, {note}", value=column["value"], note=column["note"])]
     if column["map"] is not None:
@@ -400,5 +472,58 @@ def _alt_text(column: dict[str, Any]) -> str:
 
 
 def _packed(values: np.ndarray) -> str:
-    """Return values as little-endian float32 in base64."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
+
+
+def board_film(snapshots: Sequence[Snapshot]) -> bytes:
+    """Return the boards of one training at several moments, as a blob that browsers read."""
+    last = snapshots[-1]
+    experiment = last.experiment
+    layer = telling_layer(experiment.layer_specs)
+    head = None if experiment.n_heads > 1 else 0
+    boards, conclusions = [], []
+    for snapshot in snapshots:  # as the Lab shows them first
+        seed = experiment.first_seed
+        reason = headline(snapshot, seed) if snapshot.step else None
+        because = "" if reason is None else reason.in_words(experiment, seed)
+        conclusions.append(f"{because} {finding(snapshot)}".lstrip())
+        alt = f"{finding(snapshot)} {measures_finding(snapshot)}"
+        file = f"attnkit-{experiment.task.name}-board"
+        drawing = board(snapshot, experiment, seed, layer, head)
+        boards.append({**drawing, "alt": alt, "file": file})
+    accuracy = np.stack(
+        [one.per_sharing(one.history["accuracy"][-1]).mean(-1) for one in snapshots]
+    )
+    header = {
+        "film": experiment.hash,
+        "view": "training",
+        "task": experiment.task.name,
+        "request": {},
+        "title": experiment.task.title,
+        "steps": [snapshot.step for snapshot in snapshots],
+        "total_steps": experiment.training.steps,
+        "sentences": {"conclusion": conclusions},
+        "variants": [
+            {"name": one["name"], "text": one["text"], "color": one["color"]}
+            for one in boards[-1]["columns"]
+        ],
+        "board": boards[-1],
+        "changes": [changes(one, boards[-1]) for one in boards],
+    }
+    return InspectionResult(header, {"accuracy": accuracy.astype(np.float32)}, {}).to_bytes()
+
+
+def changes(value: Any, base: Any) -> Any:
+    """Return what differs in a value of JSON from another one.
+
+    Returns:
+        For two dictionaries with the same keys, or two lists of the same length, a dictionary with
+        the changes of those entries that differ; otherwise the value in a list of its own.
+    """
+    if isinstance(value, dict) and isinstance(base, dict) and value.keys() == base.keys():
+        entries = {key: (one, base[key]) for key, one in value.items()}
+    elif isinstance(value, list) and isinstance(base, list) and len(value) == len(base):
+        entries = {str(k): pair for k, pair in enumerate(zip(value, base, strict=True))}
+    else:
+        return [value]
+    return {key: changes(one, other) for key, (one, other) in entries.items() if one != other}

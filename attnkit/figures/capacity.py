@@ -37,7 +37,6 @@ MEASURES: dict[Measure, str] = {
     "steps_to_threshold": "Steps to 99%",
     "solved": "Share of seeds that solve it",
 }
-"""Title of each measure."""
 
 UNKNOWN = translucent(REFERENCE, 0.3)
 """Colour of cells that were trained but have no value of the measure."""
@@ -92,7 +91,6 @@ def _scale_of(table: pd.DataFrame, measure: Measure) -> Scale:
 
 
 def _cell_marks(rows: pd.DataFrame, grid: Grid, measure: Measure) -> list[Mark]:
-    """Return the cells of a panel: grey ones, coloured ones, and crosses on those that failed."""
     values = rows[measure].to_numpy(float)
     trained = rows["n_seeds"].to_numpy() > 0
     if measure == "steps_to_threshold":
@@ -119,7 +117,7 @@ def _cell_marks(rows: pd.DataFrame, grid: Grid, measure: Measure) -> list[Mark]:
     return marks
 
 
-def _boundary_marks(found: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
+def _boundary_marks(line: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
     """Return the band of a boundary, a dark line, and a white one on it.
 
     Rows are connected if they are neighbours and their values are numbers.
@@ -127,21 +125,20 @@ def _boundary_marks(found: Boundary, x: GridAxis, y: GridAxis) -> list[Mark]:
     ordered = all(map(is_number, y.values))
     segments: list[list[tuple[int, int]]] = []
     for place, value in enumerate(y.values):
-        if value in found.at and found.measured[row := found.at.index(value)]:
+        if value in line.at and line.measured[row := line.at.index(value)]:
             if not (segments and ordered and segments[-1][-1][0] == place - 1):
                 segments.append([])
             segments[-1].append((place, row))
-    return [mark for segment in segments for mark in _segment(found, segment, x, y)]
+    return [mark for segment in segments for mark in _segment(line, segment, x, y)]
 
 
 def _segment(
-    found: Boundary, segment: list[tuple[int, int]], x: GridAxis, y: GridAxis
+    line: Boundary, segment: list[tuple[int, int]], x: GridAxis, y: GridAxis
 ) -> list[Mark]:
-    """Return the marks of a boundary in rows, each with its place on `y` and in the boundary."""
     places, indices = (list(each) for each in zip(*segment, strict=True))
     half, low, high = (
         x.between(np.pad(each[indices], 1, mode="edge"))
-        for each in (found.half, found.low, found.high)
+        for each in (line.half, line.low, line.high)
     )
     limits = y.limits
     upright = np.r_[limits[places[0]], y.positions[places], limits[places[-1] + 1]]
@@ -260,14 +257,7 @@ def csv_table(table: pd.DataFrame) -> Mapping[str, Any]:
 
 
 class Phase(NamedTuple):
-    """A phase diagram that is ready to be sent.
-
-    Attributes:
-        figures: Figure by the largest width in pixels at which it is drawn; 0 for all others.
-        finding: What it shows, in words.
-        numbers: Its cells, for a file of comma-separated values.
-        key: How to read it.
-    """
+    """A phase diagram: figures by their largest width (0: others), in words, cells, how to read."""
 
     figures: dict[int, Figure]
     finding: str
@@ -287,8 +277,8 @@ def phase_of(
     """Return the phase diagram of a sweep; kept for the newest results."""
     table = shown_cells(result, variants, dict(fixed))
     trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
-    found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
-    boundaries = [one for one in found if one is not None]
+    lines = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
+    boundaries = [one for one in lines if one is not None]
     args, axes = (table, x, y or None, measure, boundaries), result.sweep.axes
     figures = {most: plot_phase(*args, columns, axes) for most, columns in COLUMNS.items()}
     finding = describe_phase(*args)
@@ -310,32 +300,26 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         at_x = np.array(axis.positions_of(rows))
         rows, at_x = rows.iloc[at_x.argsort()], np.sort(at_x)
         shift = 0.4 * (index - (len(titles) - 1) / 2) / max(len(titles), 5)
-        marks.append(_line(rows, axis.shifted(at_x, shift), x, measure, sharing, title))
+        values, bars = rows[measure].to_numpy(float), None
+        if measure == "accuracy":
+            ends = [rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high")]
+            bars = limits(Interval(values, *ends), title.color, 1.5)
+        line = curve(
+            axis.shifted(at_x, shift),
+            values,
+            title.color,
+            width=2,
+            symbol=SYMBOLS[Variant(sharing).sharing],
+            size=9,
+            edge=OUTLINE,
+            name=title.name,
+            tips=cell_texts(rows, [x]),
+            keys=rows.index.tolist(),
+            error_y=bars,
+        )
+        marks.append(line)
     panel = Panel(axis.axis(600), _upright(table, measure), marks, height=344)
     return draw([panel], legend="above")
-
-
-def _line(
-    rows: pd.DataFrame, at_x: np.ndarray, x: str, measure: Measure, sharing: str, title: Title
-) -> Mark:
-    values = rows[measure].to_numpy(float)
-    bars = None
-    if measure == "accuracy":
-        low, high = (rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high"))
-        bars = limits(Interval(values, low, high), title.color, 1.5)
-    return curve(
-        at_x,
-        values,
-        title.color,
-        width=2,
-        symbol=SYMBOLS[Variant(sharing).sharing],
-        size=9,
-        edge=OUTLINE,
-        name=title.name,
-        tips=cell_texts(rows, [x]),
-        keys=rows.index.tolist(),
-        error_y=bars,
-    )
 
 
 def _upright(table: pd.DataFrame, measure: Measure) -> Axis:
@@ -361,8 +345,6 @@ def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -
         texts.append(f"{title.name} {', '.join(values) or 'none'}")
     return f"{MEASURES[measure]} by {label_of(x)}. {'; '.join(texts)}."
 
-
-_NO_PAIR = "no seed with which both reached 99%"
 
 _NONE = translucent(REFERENCE, 0.12)
 """Colour of no difference: nearly that of the page, which may be light or dark."""
@@ -436,13 +418,14 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
 
 def _difference_tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure) -> list[str]:
     what, tips = "points" if measure == "accuracy" else "the steps", []
+    no_pair = "no seed with which both reached 99%"
     for row in table.to_dict("records"):
         ends = (row[name] for name in ("difference", "low", "high"))
         middle, low, high = (difference_text(end, measure) for end in ends)
         interval = f" (95% interval {low} to {high})" if low != "–" else ""
         lines = [
             where_in_words(row, grid.names),
-            f"{middle} {what}{interval}" if row["n_pairs"] else _NO_PAIR,
+            f"{middle} {what}{interval}" if row["n_pairs"] else no_pair,
             f"{counted(row['n_pairs'], 'pair')} of seeds",
         ]
         tips.append("<br>".join(lines))
@@ -451,9 +434,6 @@ def _difference_tips(table: pd.DataFrame, grid: Grid, measure: DifferenceMeasure
 
 _HEIGHT, _TOP = 402, 1.25
 """Height of the panel in pixels, and the upper end of its accuracies: names need room."""
-
-_LINE = 15
-"""Height of a name in pixels."""
 
 
 def plot_frontier(table: pd.DataFrame, cost: Cost) -> Figure:
@@ -503,7 +483,7 @@ def _names_of(best: pd.DataFrame, cost: Cost) -> list[Mark]:
     above, names = -math.inf, []
     columns = ["sharing", cost, "accuracy"]
     for sharing, at, accuracy in best.loc[first, columns].itertuples(index=False):
-        above = max(above + _LINE, pixels * accuracy + 10)
+        above = max(above + 15, pixels * accuracy + 10)
         pointer = (-8, pixels * accuracy - above)
         name = titles[sharing].name
         names.append(text(name, at, accuracy, x_anchor="right", y_anchor="middle", pointer=pointer))
@@ -542,7 +522,6 @@ def _cost_axis(costs: np.ndarray, title: str) -> Axis:
 
 
 def _round_costs(low: float, high: float) -> list[float]:
-    """Return round numbers between two costs: as many as possible, but at most seven."""
     if high / low > 4:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         of_digits = [(1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)]

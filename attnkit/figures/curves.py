@@ -1,4 +1,8 @@
-"""Learning curves: histories of metrics, their reference levels, and figures over training."""
+"""Learning curves: histories of metrics, their reference levels, and figures over training.
+
+Experiments that are kept are drawn in panels, one per variant, or one of them as a film. The store
+keeps the weights of the last step only, so this film has no attention maps.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int64
 
-from attnkit.analysis.comparison import Metric
+from attnkit.analysis.comparison import ComparedExperiment, Metric, levels_in_words
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
-from attnkit.figures.marks import Mark, curve, level, mean_curve
+from attnkit.figures.marks import Mark, curve, level, mean_curve, words
 from attnkit.figures.panels import (
     SHARES,
     Axis,
     Figure,
     Panel,
+    Title,
     draw_live,
     thin,
     titles_of,
 )
 from attnkit.foundation.language import mark, tr
 from attnkit.tasks import Task
+from attnkit.training.metrics import SHOWN
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
+from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
 _MEASURES = {
@@ -53,13 +61,7 @@ Legend = list[dict[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """A metric at the steps that charts show.
-
-    Attributes:
-        steps: Steps of the evaluations.
-        runs: Values of all seeds by variant.
-        intervals: Means over seeds with their 95% limits by variant.
-    """
+    """A metric at the steps that charts show."""
 
     steps: Int64[np.ndarray, " e"]
     runs: dict[Variant, Float[np.ndarray, "e s"]]
@@ -178,7 +180,6 @@ def plot_metric(
     """Plot a metric over steps: mean with 95% interval, all seeds, reference levels.
 
     Args:
-        snapshot: Snapshot of the experiment.
         metric: Held-out accuracy, or held-out cross-entropy in nats.
         previous: Snapshot of an earlier experiment, drawn in grey for the variants of both.
     """
@@ -193,10 +194,13 @@ def plot_metric(
             grey, mean = translucent(REFERENCE, 0.55), before.intervals[variant].mean
             marks.append(curve(before.steps, mean, grey, width=3))
         area, line = mean_curve(history.steps, history.intervals[variant], color, top=top)
-        panels.append([*marks, area, _single_runs(history, variant, color), line])
+        runs = np.pad(history.runs[variant].T, ((0, 0), (0, 1)), constant_values=np.nan)
+        x = np.tile(np.append(history.steps.astype(np.float32), np.nan), len(runs))
+        of_each = curve(x, runs.ravel(), translucent(color, 0.4), width=1)  # with gaps between them
+        panels.append([*marks, area, of_each, line])
     of_all = [one for of_variant in levels.values() for one in of_variant]
     legend = legend_of(metric, experiment, of_all, has_previous=previous is not None)
-    return _drawn(snapshot, panels, metric_axis(metric, top), legend)
+    return _by_step(snapshot, panels, metric_axis(metric, top), legend)
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
@@ -209,11 +213,12 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             if not np.isnan(interval.mean).all():
                 legend[tr(text)] = dash
                 marks += mean_curve(history.steps, interval, color, dash=dash, name=tr(name))
-    return _drawn(snapshot, panels, metric_axis("accuracy", 1.0), _entries(legend))
+    return _by_step(snapshot, panels, metric_axis("accuracy", 1.0), _entries(legend))
 
 
-def _drawn(snapshot: Snapshot, marks: Sequence[Sequence[Mark]], y: Axis, legend: Legend) -> Figure:
-    """Return a panel of marks over the steps of training for each variant."""
+def _by_step(
+    snapshot: Snapshot, marks: Sequence[Sequence[Mark]], y: Axis, legend: Legend
+) -> Figure:
     x, titles = step_axis(snapshot.experiment), titles_of(snapshot.experiment.sharing)
     panels = [Panel(x, y, of_one, title) for of_one, title in zip(marks, titles, strict=True)]
     return draw_live(panels, legend, snapshot.experiment.hash, snapshot.step)
@@ -233,15 +238,121 @@ def metric_axis(metric: Metric, top: float) -> Axis:
 
 
 def _switch_line(snapshot: Snapshot) -> list[Mark]:
-    """Return a vertical line at the switch from an earlier task to the task, if there is one."""
     step = snapshot.experiment.training.earlier_steps
     return [level(step, "solid", upright=True, width=1)] if step else []
 
 
-def _single_runs(history: History, variant: Variant, color: str) -> Mark:
-    """Return the lines of all seeds as one curve with gaps between them."""
-    values = history.runs[variant]
-    n_seeds = values.shape[1]
-    x = np.append(history.steps.astype(np.float32), np.nan)
-    y = np.vstack([values, np.full(n_seeds, np.nan)]).T.ravel()
-    return curve(np.tile(x, n_seeds), y, translucent(color, 0.4), width=1)
+INK = "currentColor"
+"""The colour of the text: dark on a light page, light on a dark one."""
+
+CURVES = ("accuracy", "loss", "asymmetry", "mass_on_target", "mass_on_reverse")
+"""Metrics that have a curve; those without a number are left out."""
+
+STYLES = tuple(
+    zip(
+        (INK, REFERENCE) * 4,
+        ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "dash", "solid"),
+        strict=True,
+    )
+)
+"""Colour and dash for every letter: colours mean variants, so experiments differ in their dash."""
+
+
+def style_of(experiment: ComparedExperiment) -> tuple[str, str]:
+    """Return colour and dash of an experiment's lines."""
+    return STYLES[ord(experiment.letter) - ord("A")]
+
+
+def plot_overlay(
+    compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
+) -> Figure:
+    """Plot means over seeds with 95% intervals, by training step, on held-out examples.
+
+    Lines carry the letters of their experiments. Those in the colour of the text have none of their
+    own: the page gives it to them.
+
+    Args:
+        variants: Variants, each in a panel with a line per experiment that has it.
+    """
+    last = max(one.experiment.training.steps for one in compared)
+    of_each = [reference_levels(metric, one.experiment.task)[:1] for one in compared]
+    levels = of_each[0] if of_each.count(of_each[0]) == len(of_each) else []  # if all have it
+    top = top_of(metric, [one.snapshot for one in compared])
+    histories = [History.of(metric, one.snapshot) for one in compared]
+    x, y = Axis(0, last, "steps", n_ticks=3), metric_axis(metric, top)
+    panels = []
+    for variant in variants:
+        curves = []
+        for one, history in zip(compared, histories, strict=True):
+            if variant not in history.intervals:
+                continue
+            (color, dash), letter, steps = style_of(one), one.letter, history.steps
+            color, interval = "" if color == INK else color, history.intervals[variant]
+            area, line = mean_curve(steps, interval, color, top=top, dash=dash, name=letter)
+            # The letter stands below the line; those of equal lines stand beside each other.
+            share = (ord(letter) - ord("A") + 1) / (len(compared) + 1)
+            at = [round(share * (len(steps) - 1))]
+            curves.append((area, line, words(steps[at], interval.mean[at], [letter], below=True)))
+        marks = [level(one.value, width=1.2) for one in levels]  # bands lie under all lines
+        marks += [mark for layer in zip(*curves, strict=True) for mark in layer]
+        panels.append(Panel(x, y, marks, Title(title_of(variant), second_line_of(variant))))
+    legend = [
+        {"dash": dash, "color": color, "text": f"{one.letter} {one.name}"}
+        for one in compared
+        for color, dash in [style_of(one)]
+    ]
+    legend += [{"dash": one.dash, "text": one.text} for one in levels]
+    revision = "-".join([metric, *(one.experiment.hash for one in compared)])
+    return draw_live(panels, legend, revision, last)
+
+
+def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> bytes:
+    """Return the curves of some variants, the means over seeds with their 95% intervals.
+
+    Args:
+        metric: Measure of the first curve and of the sentence at each step.
+    """
+    experiment = snapshot.experiment
+    steps, moments = thin(snapshot.eval_steps)
+    columns = [experiment.sharing.index(variant) for variant in variants]
+    arrays, hints = dict[str, np.ndarray](), dict[str, str]()
+    for name in CURVES:
+        values = snapshot.per_sharing(snapshot.curve(name))[moments][:, columns]
+        if np.isnan(values).all() and name != metric:
+            continue
+        interval = mean_interval(values).within(*SHOWN[name].limits)
+        arrays[name] = interval.mean
+        arrays |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+        bands = "; bands: 95% intervals" * bool((interval.high > interval.low).any())
+        hints[name] = f"Means of {experiment.n_seeds} seeds{bands}."
+        if experiment.n_seeds == 1:
+            hints[name] = "One seed."
+    colors = dict(zip(experiment.sharing, colors_of(experiment.sharing), strict=True))
+    header = {
+        "film": experiment.hash,
+        "view": "replay",
+        "task": experiment.task.name,
+        "request": {"metric": metric, "variants": [variant.value for variant in variants]},
+        "title": experiment.task.title,
+        "chance": experiment.task.chance,
+        "loss_to_beat": experiment.task.loss_to_beat,
+        "simple_model": experiment.task.simple_model,
+        "hints": hints,
+        "steps": steps.tolist(),
+        "total_steps": experiment.training.steps,
+        "curves": {name: SHOWN[name].heading for name in CURVES if name in arrays},
+        "sentences": {
+            "conclusion": [
+                levels_in_words(
+                    variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "
+                )
+                for step, means in zip(steps, arrays[metric], strict=True)
+            ]
+        },
+        "variants": [
+            {"name": title_of(variant), "text": variant.value, "color": colors[variant]}
+            for variant in variants
+        ],
+    }
+    framed = {name: values.astype(np.float32) for name, values in arrays.items()}
+    return InspectionResult(header, framed, {}).to_bytes()

@@ -8,10 +8,10 @@ operation on a role's vectors; options that cannot be drawn are notes in small t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from textwrap import wrap
+from typing import NamedTuple
 
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.foundation.words import listed
@@ -28,19 +28,10 @@ _NEAREST, _APART = 34, 44
 """Smallest allowed distance of centres of boxes in a row, and their distance if it is smaller."""
 _MARK, _LINE = 14, 11
 """Heights of a mark and of a line of small text."""
-_LETTERS = 24
-"""Most characters in a line of small text."""
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """Mark for an operation on the vectors of some roles, between their matrices and the scores.
-
-    Attributes:
-        sign: What is written on it.
-        roles: The roles on whose lines it is drawn.
-        words: What it means, a text from `mark`.
-    """
+class _Mark(NamedTuple):
+    """Mark for an operation on the vectors of some roles, between their matrices and the scores."""
 
     sign: str
     roles: tuple[Role, ...]
@@ -69,7 +60,7 @@ _MARKS: dict[str, _Mark] = {
 }
 """Marks by name of the option, or of the position encoding."""
 
-_DRAWN = {
+_WITHOUT_NOTE = {
     "n_heads", "d_head", "d_k", "d_v", "kv_heads", "kv_rank", "k_rank", "keyless", "d_mlp",
     "kv_residual", "shared_half", "valueless",
     "learning_rate", "tie_by", "tie_at", "positions", *_MARKS,
@@ -133,15 +124,23 @@ LEGEND = (
 
 def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     """Return an SVG that scales with its container, in the colour of the text around it."""
-    if wiring.module is not None:
-        return _module_diagram(wiring.module.name)
+    if wiring.module is not None:  # nothing is known of it but its name
+        name, kind = wiring.module.name, tr("a PyTorch module")
+        text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
+        note = _text(_WIDTH / 2, 8 + 2 * _LINE, kind, "ak-small")
+        return (
+            f'<svg viewBox="0 0 {_WIDTH} {16 + 2 * _LINE:g}" role="img" class="ak-diagram" '
+            f'aria-label="{escape(f"{name}: {kind}", quote=True)}">{text}{note}</svg>'
+        )
     boxes = _box_positions(wiring)
-    marks = {role: _marks_on(role, variant, wiring) for role in ROLES}
+    operations = _operations(variant, wiring)
+    present = [_MARKS[name] for name in operations if name in _MARKS]
+    marks = {role: [one for one in present if role in one.roles] for role in ROLES}
     last_row = max(y for _, y in boxes.values())
     most_marks = max(map(len, marks.values()))
     line_end = last_row + _BOX_HEIGHT + _DROP + max(0, most_marks * _MARK - 4)
     role_y = line_end + _RADIUS - 1
-    notes = [line for note in _notes(variant, wiring) for line in wrap(note, _LETTERS)]
+    notes = [line for note in _notes(variant, wiring) for line in wrap(note, 24)]
     sizes = _role_sizes(wiring)
     text_y = role_y + _RADIUS + 2
     parts: list[str] = []
@@ -156,8 +155,12 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
         vector = wiring.vectors[name]
         sign = "&" if vector.shared_prefix else "x"
         n_in_row = [row for _, row in boxes.values()].count(y)
-        token = _text(x, y + 13.5, sign, "ak-token")
-        parts.append(_box(x, y, color, n_in_row) if vector.weight else token)
+        width = _box_width(n_in_row)
+        box = (
+            f'<rect x="{x - width / 2:g}" y="{y:g}" width="{width}" height="{_BOX_HEIGHT}" '
+            f'rx="3" fill="{color}"/>{_text(x, y + 13.5, "W", "ak-matrix")}'
+        )
+        parts.append(box if vector.weight else _text(x, y + 13.5, sign, "ak-token"))
     for role, role_marks in marks.items():
         parts += _mark_nodes(role_marks, boxes[wiring.roles[role]], _ROLE_X[role], line_end, color)
     for role, x in _ROLE_X.items():
@@ -179,17 +182,6 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     )
 
 
-def _module_diagram(name: str) -> str:
-    """Return the diagram of a PyTorch module, of which nothing is known but its name."""
-    text = _text(_WIDTH / 2, 8 + _LINE, escape(name), "ak-token")
-    kind = tr("a PyTorch module")
-    note = _text(_WIDTH / 2, 8 + 2 * _LINE, kind, "ak-small")
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {16 + 2 * _LINE:g}" role="img" class="ak-diagram" '
-        f'aria-label="{escape(f"{name}: {kind}", quote=True)}">{text}{note}</svg>'
-    )
-
-
 def count_matrices(wiring: Wiring) -> int:
     """Count the matrices between the token and Q, K, V; those of scores once for each map."""
     of_scores = {wiring.roles["Q"], wiring.roles["K"]}
@@ -201,7 +193,6 @@ def count_matrices(wiring: Wiring) -> int:
 
 
 def _in_words(variant: Variant, wiring: Wiring) -> str:
-    """Describe the diagram in words."""
     count = count_matrices(wiring)
     in_words = tr(_MATRICES[count]) if count < len(_MATRICES) else ""
     parts = [in_words or tr_n("{n} matrix", "{n} matrices", count)]
@@ -232,7 +223,6 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
 
 
 def _source_in_words(name: str, wiring: Wiring) -> str:
-    """Say from which other vector the roles of a vector are computed."""
     vector = wiring.vectors[name]
     roles, source = (listed(_roles_with(each, wiring)) for each in (name, vector.reads))
     adds_shared = vector.shared_offset or vector.shared_prefix
@@ -257,7 +247,6 @@ def _source_in_words(name: str, wiring: Wiring) -> str:
 
 
 def _roles_with(name: str, wiring: Wiring) -> list[Role]:
-    """Return the roles that use a vector."""
     return [role for role in ROLES if wiring.roles[role] == name]
 
 
@@ -288,7 +277,6 @@ def _box_positions(wiring: Wiring) -> dict[str, tuple[float, float]]:
 
 
 def _spread(centres: list[float]) -> list[float]:
-    """Return the centres of boxes, moved apart within the diagram if boxes would touch."""
     if all(right - left >= _NEAREST for left, right in pairwise(centres)):
         return centres
     n_gaps, width = len(centres) - 1, _box_width(len(centres))
@@ -317,14 +305,6 @@ def _box_width(n_boxes: int) -> int:
     return min(_BOX_WIDTH, (_WIDTH - 4) // n_boxes - 3)
 
 
-def _box(x: float, y: float, color: str, n_in_row: int) -> str:
-    width = _box_width(n_in_row)
-    return (
-        f'<rect x="{x - width / 2:g}" y="{y:g}" width="{width}" height="{_BOX_HEIGHT}" '
-        f'rx="3" fill="{color}"/>{_text(x, y + 13.5, "W", "ak-matrix")}'
-    )
-
-
 def _text(x: float, y: float, text: str, css_class: str) -> str:
     return f'<text x="{x:g}" y="{y:g}" class="{css_class}">{escape(text)}</text>'
 
@@ -332,7 +312,6 @@ def _text(x: float, y: float, text: str, css_class: str) -> str:
 def _mark_nodes(
     marks: list[_Mark], start: tuple[float, float], to_x: float, to_y: float, color: str
 ) -> list[str]:
-    """Return the marks along the last part of a role's line, in the order of the operations."""
     nodes = []
     from_x, from_y = start[0], start[1] + _BOX_HEIGHT
     for i, one in enumerate(reversed(marks)):
@@ -352,11 +331,6 @@ def _operations(variant: Variant, wiring: Wiring) -> list[str]:
     return [*(option.name for option in variant.options), wiring.sizes.positions]
 
 
-def _marks_on(role: Role, variant: Variant, wiring: Wiring) -> list[_Mark]:
-    marks = [_MARKS[name] for name in _operations(variant, wiring) if name in _MARKS]
-    return [one for one in marks if role in one.roles]
-
-
 def _role_sizes(wiring: Wiring) -> dict[Role, str]:
     """Return numbers of heads and widths of the roles as texts, if they differ between roles."""
     vectors = {role: wiring.vectors[wiring.roles[role]] for role in ROLES}
@@ -374,7 +348,6 @@ def _role_sizes(wiring: Wiring) -> dict[Role, str]:
 
 
 def _notes(variant: Variant, wiring: Wiring) -> list[str]:
-    """Return the notes below the diagram."""
     notes = []
     n_heads = wiring.sizes.n_heads
     if n_heads > 1 and len({v.n_heads for v in wiring.vectors.values()}) == 1:
@@ -382,7 +355,7 @@ def _notes(variant: Variant, wiring: Wiring) -> list[str]:
     for option in variant.options:
         if option.name in _NOTES:
             notes.append(_NOTES[option.name](option))
-        elif option.name not in _DRAWN:
+        elif option.name not in _WITHOUT_NOTE:
             notes.append(str(option))
     positions = wiring.sizes.positions
     if positions != "none" and positions not in _MARKS:

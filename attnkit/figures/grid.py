@@ -35,7 +35,6 @@ class GridAxis:
 
     Attributes:
         name: Name of the setting; empty for a figure with one row of cells.
-        values: Its values in their order.
     """
 
     name: str
@@ -127,13 +126,7 @@ class GridAxis:
 
 
 class Grid(NamedTuple):
-    """Axes of all panels of a figure.
-
-    Attributes:
-        x: Horizontal axis.
-        y: Vertical axis.
-        columns: Most panels in a row.
-    """
+    """Axes of all panels of a figure, and the most panels in a row."""
 
     x: GridAxis
     y: GridAxis

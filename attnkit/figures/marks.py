@@ -127,14 +127,9 @@ def _points(
     """Return points in Plotly's schema.
 
     Args:
-        mode: What is drawn at the points.
-        x: Horizontal places.
-        y: Vertical places.
-        name: Name in the legend; empty for none.
         tips: Texts shown on hover, one per point.
         hover: Template of the text shown on hover, in place of `tips`.
         keys: What a page receives if a point is pressed, one per point.
-        **values: Further values in Plotly's schema.
     """
     if tips is not None:
         values |= {"hoverinfo": "text", "hovertext": list(tips)}
@@ -295,12 +290,10 @@ def text(
     """Return a text.
 
     Args:
-        text: The text.
         x: Horizontal place; None for the left edge of the panel.
         y: Vertical place; None for the upper edge of the panel.
         x_anchor: Part of the text that stands at `x`: "left", "center" or "right".
         y_anchor: Part of the text that stands at `y`: "bottom", "middle" or "top".
-        size: Size of the letters.
         shift: Shift to the right and upwards.
         pointer: Shift to the right and downwards, with a line from the place to the text.
         color: Colour of this line.

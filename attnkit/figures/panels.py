@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,6 @@ class Title:
     """Title of a panel.
 
     Attributes:
-        name: Text of the title.
         second: Text shown on hover.
         color: Colour of the square before the name; empty for none.
         note: Text after the name, which is not bold.
@@ -64,13 +63,11 @@ class Axis:
     Attributes:
         low: Value at the left or lower end; None for an end that suits the marks.
         high: Value at the right or upper end; less than `low` for a reversed axis.
-        title: Name of what is measured.
         ticks: Values with labels; None for round ones.
         texts: Labels of `ticks` as HTML; None for their numbers.
         log: Whether equal distances are equal ratios.
         grid: Whether lines cross the panel at the ticks.
         n_ticks: Most ticks if they are round ones.
-        visible: Whether ticks and title are drawn.
         angle: Angle of the labels in degrees.
     """
 
@@ -107,10 +104,7 @@ class Panel:
     """A panel of a figure.
 
     Attributes:
-        x: Horizontal axis.
-        y: Vertical axis.
         marks: What is drawn in it; later marks cover earlier ones.
-        title: Title above it.
         height: Height in pixels.
     """
 
@@ -143,14 +137,11 @@ class Scale:
     texts: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
-class Live:
+class Live(NamedTuple):
     """State of a figure that a page draws again while models train, wraps and can zoom into.
 
-    Attributes:
-        legend: Dash and text of every style of line, and its colour if no panel has another one.
-        revision: Identifier of the content; zoom and hover are kept while it stays the same.
-        step: Current step of training.
+    The legend has dash and text of every style of line, and its colour if no panel has another one.
+    Zoom and hover are kept while the revision stays the same.
     """
 
     legend: Sequence[dict[str, str]]
@@ -276,7 +267,6 @@ _LEGENDS = {
 
 
 def _axis(axis: Axis, letter: str, live: Live | None, index: int, *, named: bool) -> Figure:
-    """Return an axis in Plotly's schema, without its place."""
     values: Figure = {
         "zeroline": False,
         "showgrid": axis.grid,
@@ -300,7 +290,6 @@ def _axis(axis: Axis, letter: str, live: Live | None, index: int, *, named: bool
 
 
 def _color_axis(scale: Scale, height: int, total: int, *, few: bool) -> Figure:
-    """Return a scale in Plotly's schema: below the panels, or as high as their first row."""
     bar: Figure = {"thickness": 8, "outlinewidth": 0}
     if scale.title:
         gap = '<br><span style="font-size:3px"> </span>'
@@ -319,7 +308,6 @@ def _color_axis(scale: Scale, height: int, total: int, *, few: bool) -> Figure:
 
 
 def _heading(title: Title) -> Mark:
-    """Return the title of a panel; a live page breaks it into lines."""
     square = f'<span style="color:{title.color}">■</span>' if title.color else "<span></span>"
     words = f"{square} <b>{escape(title.name)}</b>"
     heading = text(f"{words} {escape(title.note)}" if title.note else words, size=14, is_html=True)
@@ -327,7 +315,6 @@ def _heading(title: Title) -> Mark:
 
 
 def _placed(mark: Mark, panel: Panel, suffix: str, live: Live | None) -> Figure:
-    """Return a mark in Plotly's schema with the axes of its panel."""
     values, axes = mark.values, (("x", panel.x), ("y", panel.y))
     if mark.part == "data":
         written = _packed if live else number_list
@@ -343,7 +330,6 @@ def _placed(mark: Mark, panel: Panel, suffix: str, live: Live | None) -> Figure:
 
 
 def _packed(values: np.ndarray) -> dict[str, str]:
-    """Return an array in Plotly's form of a typed array."""
     blob = np.ascontiguousarray(values, np.float32).tobytes()
     return {"dtype": "f4", "bdata": base64.b64encode(blob).decode()}
 

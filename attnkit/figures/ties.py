@@ -48,7 +48,6 @@ class TieOption:
         text: Text form of the variant that is tied halfway through training; empty if there is
             none.
         refusal: Reason why the model cannot be tied in this way; empty if it can.
-        before: Accuracy before tying.
         at_once: Accuracy right after tying; NaN if the model cannot be tied in this way.
     """
 
@@ -66,12 +65,7 @@ class TieOption:
         return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
     def conclusion(self, name: str, chance: float) -> str:
-        """Return a sentence about what tying costs at once.
-
-        Args:
-            name: Name of the trained variant.
-            chance: Accuracy of a simple guess.
-        """
+        """Return a sentence about what tying costs at once."""
         if self.refusal:
             return f"{name} cannot be tied to {self.tie} in this way. {self.refusal}"
         before, at_once = percent(self.before), percent(self.at_once)
@@ -119,10 +113,20 @@ def way_in_words(tied: Variant) -> str:
 
 def ways_table(ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
     """Return an HTML table for each tie of one variant: name of the way, bar, accuracy."""
-    ties = dict.fromkeys(way.tie for way in ways)
-    groups = "".join(_group(tie, ways, chosen, chance) for tie in ties)
-    legend = legend_of_levels(ways[0].before, chance, "<span>▸ chosen</span>")
-    return f'<div class="ak-ways">{groups}</div>{legend}'
+    tables = ""
+    for tie in dict.fromkeys(way.tie for way in ways):
+        color, shown = COLORS[Sharing(tie)], [way for way in ways if way.tie == tie]
+        rows: list[Row] = []
+        for way in shown:
+            name = Cell(f"{'▸ ' * (way == chosen)}{escape(way.method)}", is_name=True)
+            if way.refusal:
+                rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
+            else:
+                rows.append([name, *_accuracy_cells(way.at_once, way.before, chance, color)])
+        current = shown.index(chosen) if chosen in shown else None
+        tables += html_table([], rows, caption=colored_name(color, tie), current=current)
+    legend = _legend_of_levels(ways[0].before, chance, "<span>▸ chosen</span>")
+    return f'<div class="ak-ways">{tables}</div>{legend}'
 
 
 def ways_csv(ways: Sequence[TieOption]) -> str:
@@ -135,26 +139,16 @@ def ways_csv(ways: Sequence[TieOption]) -> str:
     return csv_table(head, rows)
 
 
-_SAMPLE = '<i class="ak-sample {}" aria-hidden="true"></i>'
-"""Sample of a line in the legend; the class selects the line."""
-
-
-def legend_of_levels(before: float, chance: float, more: str = "") -> str:
-    """Return the HTML legend of the lines for the accuracy before tying and by chance.
-
-    Args:
-        before: Accuracy before tying.
-        chance: Accuracy of a simple guess.
-        more: HTML of further entries.
-    """
+def _legend_of_levels(before: float, chance: float, more: str = "") -> str:
+    sample = '<span><i class="ak-sample {}" aria-hidden="true"></i>'
     return (
         '<div class="ak-legend">'
-        f"<span>{_SAMPLE.format('ak-before')} before tying {percent(before)}</span>"
-        f"<span>{_SAMPLE.format('ak-chance')} chance {percent(chance)}</span>{more}</div>"
+        f"{sample.format('ak-before')} before tying {percent(before)}</span>"
+        f"{sample.format('ak-chance')} chance {percent(chance)}</span>{more}</div>"
     )
 
 
-def accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> tuple[str, str]:
+def _accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> tuple[str, str]:
     """Return the HTML cells of one accuracy: a bar with both levels, and the number."""
     bar = (
         f'<i style="width:{accuracy:.1%};background:{color}"></i>'
@@ -162,20 +156,6 @@ def accuracy_cells(accuracy: float, before: float, chance: float, color: str) ->
         f'<i class="ak-before" style="left:{before:.1%}"></i>'
     )
     return f'<div class="ak-bar" aria-hidden="true">{bar}</div>', percent(accuracy)
-
-
-def _group(tie: str, ways: Sequence[TieOption], chosen: TieOption, chance: float) -> str:
-    color, shown = COLORS[Sharing(tie)], [way for way in ways if way.tie == tie]
-    current = shown.index(chosen) if chosen in shown else None
-    rows: list[Row] = []
-    for index, way in enumerate(shown):
-        mark = "▸ " if index == current else ""
-        name = Cell(f"{mark}{escape(way.method)}", is_name=True)
-        if way.refusal:
-            rows.append([name, Cell(escape(way.refusal), 'class="ak-not" colspan="2"')])
-        else:
-            rows.append([name, *accuracy_cells(way.at_once, way.before, chance, color)])
-    return html_table([], rows, caption=colored_name(color, tie), current=current)
 
 
 _COLOR = COLORS[Sharing.K_V]
@@ -217,7 +197,6 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
     """Plot the accuracy of every mixture, with its interval over seeds, and mark the chosen one.
 
     Args:
-        result: The measured variant.
         alpha: The chosen share of W_K, one of `ALPHAS`.
     """
     before = float(mean_interval(result.before).mean)
@@ -247,10 +226,10 @@ def repairs_table(result: TyingResult) -> str:
     body = []
     for name, values in (("no map", result.kept_key), ("the fitted map", result.fitted)):
         interval = mean_interval(values)
-        bar, _ = accuracy_cells(float(interval.mean), before, result.chance, _COLOR)
+        bar, _ = _accuracy_cells(float(interval.mean), before, result.chance, _COLOR)
         body.append((Cell(name, is_name=True), bar, percent_of(interval)))
     table = html_table([], body, caption="Keep W_K and multiply the values by …")
-    return f'<div class="ak-ways">{table}</div>{legend_of_levels(before, result.chance)}'
+    return f'<div class="ak-ways">{table}</div>{_legend_of_levels(before, result.chance)}'
 
 
 def tying_csv(results: Sequence[TyingResult]) -> str:

@@ -22,11 +22,11 @@ from attnkit.examples import default_of, load_example
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import settings
 from attnkit.figures.board import planned_columns
+from attnkit.figures.example import thumbnail
 from attnkit.figures.groups import groups_of, heads_in, number_text
 from attnkit.figures.head_numbers import COLUMNS, head_numbers
 from attnkit.figures.portrait import describe_angles, describe_spectra, describe_split
 from attnkit.figures.sentence import describe_heads, explain, sentence_film
-from attnkit.figures.thumbnail import thumbnail
 from attnkit.foundation.display import Displayed
 from attnkit.foundation.language import tr
 from attnkit.foundation.settings import InvalidExperiment, shown

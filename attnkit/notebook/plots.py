@@ -25,6 +25,7 @@ from attnkit.analysis.attention_map import example_of, map_layout_of, shown_colu
 from attnkit.claims import Claim
 from attnkit.evidence.record import Evidence, load_shipped
 from attnkit.figures.atlas import describe_scatter, plot_distribution, plot_scatter
+from attnkit.figures.board import attention_maps, of_head, where_in_words
 from attnkit.figures.curves import (
     legend_in_words,
     plot_attention_measures,
@@ -39,7 +40,6 @@ from attnkit.figures.evidence import (
     plot_learning,
 )
 from attnkit.figures.groups import groups_of, heads_in
-from attnkit.figures.maps import attention_maps, of_head, where_in_words
 from attnkit.figures.marks import Mark, cells, dots, frame
 from attnkit.figures.panels import Axis, Figure, Panel, Scale, Title, draw, row_axis
 from attnkit.figures.portrait import (

@@ -12,9 +12,8 @@ from attnkit.analysis.export import command_line
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
 from attnkit.foundation.tables import html_list
-from attnkit.ui.bundle import asset
 from attnkit.ui.server.launch import PORT
-from attnkit.ui.standalone import page_html
+from attnkit.ui.standalone import asset, page_html
 
 LOCAL_LAB = f"http://localhost:{PORT}"
 """Address of the Lab on the reader's own machine."""

@@ -7,7 +7,7 @@ from html import escape
 
 from attnkit.foundation.tables import Cell, html_list, html_table
 from attnkit.site.frame import LOCAL_LAB, Page, lab_address, lab_button, paragraphs
-from attnkit.ui.reference.lessons import Lesson, introduction, lessons
+from attnkit.ui.lab.classroom import Lesson, introduction, lessons
 
 _LOCAL = (
     "This link opens a Lab on the own computer of whoever follows it. For a class, start attnkit "

@@ -14,9 +14,9 @@ from attnkit.evidence.record import load_shipped as load_records
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.experiment.experiment import DEFAULT_TASK
-from attnkit.figures.board_film import board_film
+from attnkit.figures.board import board_film
 from attnkit.figures.capacity import MOST_PANELS, middle_of, phase_of
-from attnkit.figures.thumbnail import thumbnail
+from attnkit.figures.example import thumbnail
 from attnkit.foundation.tables import html_list
 from attnkit.notebook.cards import card_of
 from attnkit.notebook.plots import finished, plot
@@ -31,9 +31,8 @@ from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.tasks import FAMILIES, TASKS, Task
 from attnkit.training.film import Film
 from attnkit.training.loops import record, stream
-from attnkit.ui.bundle import asset
-from attnkit.ui.reference.lessons import lessons
-from attnkit.ui.standalone import film_html, standalone_html
+from attnkit.ui.lab.classroom import lessons
+from attnkit.ui.standalone import asset, film_html, standalone_html
 from attnkit.variants.catalogue import title_of
 
 HOME = DEFAULT_TASK

@@ -65,8 +65,6 @@ class LinkField(Generic[T]):
         """Return the value in a link; the default, with a problem, if it is not allowed.
 
         Args:
-            params: Query parameters.
-            problems: Receives what is wrong, in a sentence.
             absent: Value if the link does not have the field, or it is wrong; the default if this
                 value is None, or is not allowed.
         """
@@ -212,7 +210,6 @@ def dashboard_address() -> str:
 
 
 def _valid(address: str) -> str:
-    """Return an address of a page; an empty text if it cannot be one."""
     try:
         parts = urlsplit(address)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -279,13 +276,7 @@ _Choice = TypeVar("_Choice", bound=Linked)
 
 
 def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
-    """Return this visitor's choices on a page, made from a link that is new or has changed.
-
-    Args:
-        page: Name of the page in the address.
-        key: Key of the choices in the session's state.
-        make: Returns the choices of a new visitor.
-    """
+    """Return this visitor's choices on a page, made from a link that is new or has changed."""
     params = without_kept(st.query_params.to_dict())
     choice: _Choice | None = st.session_state.get(key)
     is_new = choice is None

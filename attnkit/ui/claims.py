@@ -28,13 +28,12 @@ from attnkit.foundation.words import listed
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components
 from attnkit.ui.address import is_quiet
-from attnkit.ui.lab.guess_words import outcome_in_words
-from attnkit.ui.lab.lab import MOST_COLUMNS
+from attnkit.ui.lab.guess import outcome_in_words
+from attnkit.ui.lab.lab import MOST_COLUMNS, lab_link
 from attnkit.ui.markdown import plain
-from attnkit.ui.series import Series
 from attnkit.ui.server.service import training_time, watcher
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import lab_link
+from attnkit.ui.watched_job import Series
 from attnkit.ui.widgets import bound
 
 LAST_SEED = 800_000

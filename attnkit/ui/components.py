@@ -25,21 +25,14 @@ from attnkit.experiment import Experiment
 from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
-from attnkit.foundation.language import ENGLISH, language, mark, tr
+from attnkit.foundation.language import ENGLISH, language, tr
 from attnkit.tasks import FAMILIES, OWN_TASKS, TASKS
-from attnkit.ui.bundle import asset, script
-from attnkit.ui.cache import Cache
-from attnkit.ui.render_cache import example_cells, task_thumbnail
+from attnkit.ui.cache import Cache, example_cells, task_thumbnail
+from attnkit.ui.standalone import asset, script
 from attnkit.variants import Variant
-
-NARROWEST = 175
-"""Width in pixels below which panels wrap into another row; the same everywhere, so that columns
-align."""
 
 OWN_DATA = "own_data"
 """Name of the card of the gallery that asks for data of one's own."""
-
-_OWN_QUESTION = mark("Paste pairs, relations or a text: the models learn what you bring.")
 
 _SHEET = (
     '<svg class="ak-thumb" viewBox="0 0 200 66" fill="none" stroke="currentColor" '
@@ -47,10 +40,6 @@ _SHEET = (
     '<path d="M62 10h76v46H62zM62 25.3h76M62 40.7h76M100 10v46" opacity="0.6"/></svg>'
 )
 """Picture on this card: an empty table."""
-
-PANEL_HEIGHT = 210
-"""Height of a row of panels in pixels."""
-
 
 Index = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 """An index that a component reports."""
@@ -60,12 +49,7 @@ FILM = ("lab", "film")
 
 
 def component(name: str, *styles: str) -> Any:
-    """Return the component that a script in `attnkit/ui/assets` draws, in the reader's language.
-
-    Args:
-        name: Name of the script's file without its suffix.
-        styles: Names of the files of its styles without their suffix.
-    """
+    """Return the component that a script in `attnkit/ui/assets` draws, in the reader's language."""
     return _component(name, styles, language())
 
 
@@ -82,8 +66,6 @@ def reported(key: str, event: str, kind: Any) -> Any:
     """Return what a component has reported; None if it is not of the kind that it reports.
 
     Args:
-        key: Key of the component.
-        event: Name of the event.
         kind: Type of what the component reports, such as `list[Index]`.
     """
     try:
@@ -138,16 +120,13 @@ def live_figure(
     """Draw a figure of panels.
 
     Args:
-        figure: The figure, one object for all visitors of a run.
-        key: Key of the component.
-        alt: Description for people who do not see the figure.
         file: Name of the files in which it can be saved; empty if it cannot be.
         asymmetry: Return value of `attnkit.figures.board.asymmetry_over_steps`, for these files.
     """
     data: dict[str, Any] = {
         "figure": figure,
         "legend": figure["layout"]["meta"]["legend"],
-        "panels": {"height": PANEL_HEIGHT, "narrowest": NARROWEST},
+        "panels": {"height": 210, "narrowest": 175},  # narrower ones wrap into another row
         "alt": alt,
     }
     if file:
@@ -170,9 +149,6 @@ def picture(
     """Draw a figure that sets its height itself, and may change at every tick.
 
     Args:
-        figure: The figure.
-        key: Key of the component.
-        alt: Description for people who do not see the figure.
         narrower: Largest width in pixels → figure for places up to it, from wide to narrow.
         title: Heading of the saved figure.
         file: Name of the files in which it can be saved, without a suffix; empty if it cannot be.
@@ -185,15 +161,6 @@ def picture(
         data["save"] = {"title": title, "name": file, "table": table}
     events = {} if picked is None else {"on_picked_change": picked}
     component("figure", "lab")(key=key, data=packed(data), **events)
-
-
-def load_board() -> None:
-    """Put the code and style of the board and of the Lab in the page, before the board.
-
-    A component's code is sent with every change of its data, and the code that draws the board is
-    much larger than the data of a tick.
-    """
-    component("lab", "lab", "board")(key="board_js", height=0)
 
 
 def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
@@ -215,7 +182,11 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
 
 
 def task_gallery(
-    current: str, examples: dict[str, Example], chosen: Callable[[], None], *, key: str
+    current: str,
+    examples: Mapping[str, Example | str | None],
+    chosen: Callable[[], None],
+    *,
+    key: str,
 ) -> None:
     """Draw a card for every task, behind a button that shows the current task.
 
@@ -223,7 +194,8 @@ def task_gallery(
     `OWN_DATA`. Tasks without an example have no thumbnail.
     """
     is_own = current in OWN_TASKS
-    title, question = tr("Your own data"), tr(_OWN_QUESTION)
+    title = tr("Your own data")
+    question = tr("Paste pairs, relations or a text: the models learn what you bring.")
     card = {"title": title, "question": question, "source": "", "thumbnail": _SHEET}
     if is_own:
         own = OWN_TASKS[current]
@@ -238,7 +210,7 @@ def task_gallery(
                     "title": tr(task.title),
                     "question": tr(task.question),
                     "source": tr(task.source),
-                    "thumbnail": task_thumbnail(name, examples[name]) if name in examples else "",
+                    "thumbnail": task_thumbnail(name, examples[name]),
                 }
                 for name, task in TASKS.items()
                 if task.family == family
@@ -249,25 +221,6 @@ def task_gallery(
     shown = OWN_DATA if is_own else current
     data = {"families": [family for family in families if family["tasks"]], "current": shown}
     component("gallery", "lab")(key=key, data=packed(data), on_chosen_change=chosen)
-
-
-def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
-    """Draw the button of a tour of the page, and the tour while a visitor takes it.
-
-    Each step has `targets`, a CSS selector of what it points at, a `title` and a `text`. The tour
-    begins without a press of its button whenever `n_requests` grows.
-    """
-    component("tour", "lab")(key=key, data=packed({"stops": stops, "requests": n_requests}))
-
-
-def page(hints: list[list[str]], *, key: str) -> None:
-    """Load what every page needs, such as the meanings of terms wherever they occur on the page.
-
-    Args:
-        hints: Pairs of spellings, with "; " between them, and their meaning.
-        key: Key of the component.
-    """
-    component("page", "lab")(key=key, data=packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:

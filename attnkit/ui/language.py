@@ -29,11 +29,7 @@ def chosen_language() -> str:
 
 
 def settle_language(page: str) -> None:
-    """Decide in which language the page is written from now on.
-
-    Args:
-        page: Name of the page.
-    """
+    """Decide in which language the page is written from now on."""
     before, now = _shown(), chosen_language() if page in TRANSLATED else ENGLISH
     st.session_state[_SHOWN] = now
     set_language_source(_shown)
@@ -55,12 +51,7 @@ def language_switch() -> None:
 
 
 def page_label(page: str, label: str) -> str:
-    """Return the label of a link to a page, which says so if the page is in English only.
-
-    Args:
-        page: Name of the page.
-        label: The label in the reader's language.
-    """
+    """Return the label of a link to a page, which says so if the page is in English only."""
     if page in TRANSLATED or language() == ENGLISH:
         return label
     # Translators: Link to a page that is not translated; "English" is the language of that page.
@@ -78,11 +69,8 @@ def page_link(
     """Draw a link to a page of the dashboard; all links within pages are drawn here.
 
     Args:
-        page: Name of the page.
         label: The label in the reader's language; `page_label` adds the language of the page.
-        icon: Icon before the label.
         query_params: Query of the address; that of the page as it was left if it is None.
-        help_text: What pointing at the link shows.
     """
     st.page_link(
         f"pages/{page}.py",

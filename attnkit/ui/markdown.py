@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 
-_WORD_JOINER = "\u2060"
-"""Character without width that allows no line break."""
-
 
 def plain(text: str) -> str:
     """Return a text in which nothing is read as Markdown, HTML or a link.
@@ -14,7 +11,7 @@ def plain(text: str) -> str:
     Addresses of sites and e-mail become links after escapes have been resolved, so that no escape
     prevents it; an invisible character does.
     """
-    text = re.sub(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", _WORD_JOINER, text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", "\u2060", text, flags=re.IGNORECASE)
     return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=])", r"\\\1", text)
 
 

@@ -17,9 +17,11 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from attnkit.foundation.language import mark, reading, tr
+from attnkit.ui import components, words
 from attnkit.ui.address import browser_address
-from attnkit.ui.language import chosen_language, page_label
-from attnkit.ui.server.owner import has_page, is_signed_in
+from attnkit.ui.language import chosen_language, language_switch, page_label
+from attnkit.ui.server.service import has_page, is_signed_in
+from attnkit.ui.standalone import asset
 
 ALL_PAGES = "all_pages"
 """Key of the switch that shows all pages in the navigation."""
@@ -62,42 +64,27 @@ def route() -> StreamlitPage:
     opened = urlsplit(browser_address()).path.rpartition("/")[2]
     shows_all = st.session_state.get(ALL_PAGES, False)
     with reading(chosen_language()):
-        sections = _sections(opened, shows_all=shows_all)
+        sections = {
+            tr(section): [
+                _page(page, is_shown=shows_all or page.for_newcomers or page.name == opened)
+                for page in pages
+            ]
+            for section, pages in SECTIONS.items()
+        }
+        if has_page():  # not in the navigation until the owner has signed in at /owner
+            owner = _Page("owner", mark("Owner"), "admin_panel_settings")
+            sections[tr("Reference")].append(_page(owner, is_shown=is_signed_in()))
     return st.navigation(sections)
 
 
-def _sections(opened: str, *, shows_all: bool) -> dict[str, list[StreamlitPage]]:
-    """Return the pages of the navigation by the title of their section.
-
-    Args:
-        opened: Name of the page that the address names.
-        shows_all: Whether pages that newcomers do not need are shown.
-    """
-    sections = {
-        tr(section): [
-            st.Page(
-                f"pages/{page.name}.py",
-                title=page_label(page.name, tr(page.title)),
-                icon=f":material/{page.icon}:",
-                default=page.name == "lab",
-                visibility="visible"
-                if shows_all or page.for_newcomers or page.name == opened
-                else "hidden",
-            )
-            for page in pages
-        ]
-        for section, pages in SECTIONS.items()
-    }
-    if has_page():  # not in the navigation until the owner has signed in at /owner
-        sections[tr("Reference")].append(
-            st.Page(
-                "pages/owner.py",
-                title=page_label("owner", tr("Owner")),
-                icon=":material/admin_panel_settings:",
-                visibility="visible" if is_signed_in() else "hidden",
-            )
-        )
-    return sections
+def _page(page: _Page, *, is_shown: bool) -> StreamlitPage:
+    return st.Page(
+        f"pages/{page.name}.py",
+        title=page_label(page.name, tr(page.title)),
+        icon=f":material/{page.icon}:",
+        default=page.name == "lab",
+        visibility="visible" if is_shown else "hidden",
+    )
 
 
 def require_route() -> None:
@@ -105,3 +92,35 @@ def require_route() -> None:
     if "routed" not in st.session_state:
         route()
         st.rerun()
+
+
+PROJECTOR = "projector"
+"""Key of the switch for larger type and fewer things."""
+
+
+def page_tools(page: StreamlitPage) -> None:
+    """Draw the switches below the navigation, and explain terms on the page that follows."""
+    with reading(chosen_language()), st.sidebar, st.container(horizontal=True, key="page_switches"):
+        st.toggle(
+            tr("All pages"),
+            key=ALL_PAGES,
+            help=tr(
+                "Newcomers need the first pages only. This adds surgery on trained models, "
+                "similarity, the atlas of real models, all variants, and past runs."
+            ),
+        )
+        st.toggle(
+            tr("Projector"),
+            key=PROJECTOR,
+            help=tr("Larger type and fewer things, to show in a room."),
+        )
+        language_switch()
+    with st.container(key="page_tools"):
+        style = asset("print.css")
+        if st.session_state[PROJECTOR]:
+            style += asset("projector.css")
+        if not page.url_path:  # the Lab is at the root
+            style += asset("lab_page.css")
+        components.markup(f"<style>{style}</style>", key="page_style")
+        data = components.packed({"hints": words.hints()})
+        components.component("page", "lab")(key="page_script", data=data)

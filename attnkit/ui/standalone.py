@@ -1,15 +1,85 @@
-"""Export of a page's figures as one HTML file that needs no server, network or other file.
+"""Scripts of pages, and a page's figures as one HTML file that needs no server or other file.
 
-The same JavaScript runs in the dashboard as a component. This module needs no Streamlit.
+A component of Streamlit has one script, and a page that is saved as one file cannot import others.
+So an ES module of `attnkit/ui/assets` and all that it imports are joined to one text here. This
+module needs no Streamlit.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
+import posixpath
+import re
 from base64 import b64encode
+from functools import cache
 from html import escape
+from importlib.resources import files
 
-from attnkit.ui.bundle import asset, inline_script
+from attnkit.foundation.language import ENGLISH, script_messages
+
+_ASSETS = "ui/assets"
+
+_MESSAGES = f"{_ASSETS}/messages.json"
+"""The file of translations that scripts import: it has none."""
+
+_IMPORT = re.compile(
+    r'^import (?:(?P<name>\w+)|\{[^}]*\}) from "(?P<path>[./\w]+)"(?: with \{ type: "json" \})?;\n',
+    re.MULTILINE,
+)
+_EXPORT = re.compile(r"^export (?=async function|function|const|let|class)", re.MULTILINE)
+_DEFAULT = re.compile(r"^export default function (\w+)", re.MULTILINE)
+
+
+def asset(name: str) -> str:
+    """Return the text of a file in `attnkit/ui/assets`."""
+    return _read(f"{_ASSETS}/{name}")
+
+
+@cache
+def script(name: str, code: str = ENGLISH) -> str:
+    """Return a module joined with all its imports; only its default export is left."""
+    sources: dict[str, str] = {}
+    _collect(f"{_ASSETS}/{name}.js", "", sources)
+    if code != ENGLISH and _MESSAGES in sources:
+        known = script_messages(code)
+        own = [known.get(posixpath.basename(path), {}) for path in sources]
+        texts = {message: text for one in own for message, text in one.items()}
+        sources[_MESSAGES] = f"const MESSAGES = {json.dumps({'language': code, 'texts': texts})};"
+    *imported, entry = sources.values()
+    return "\n".join([*(_DEFAULT.sub(r"function \1", source) for source in imported), entry])
+
+
+def inline_script(name: str) -> tuple[str, str]:
+    """Return a joined module for a `<script>` of a page, and the name of its default function."""
+    joined = script(name)
+    default = _DEFAULT.search(joined)
+    if default is None:
+        raise ValueError(f"{name}.js: got no default export, allowed one function")
+    return _DEFAULT.sub(r"function \1", joined).replace("</script", "<\\/script"), default[1]
+
+
+def _collect(path: str, imported_as: str, sources: dict[str, str]) -> None:
+    """Add a file to `sources` after the files that it imports, each once.
+
+    Args:
+        imported_as: Name that the importing module gives to the data of a JSON file.
+    """
+    if path in sources:
+        return
+    source = _read(path)
+    if path.endswith(".json"):
+        sources[path] = f"const {imported_as} = {source.strip()};"
+        return
+    for match in _IMPORT.finditer(source):
+        imported = posixpath.normpath(posixpath.join(posixpath.dirname(path), match["path"]))
+        _collect(imported, match["name"] or "", sources)
+    sources[path] = _EXPORT.sub("", _IMPORT.sub("", source))
+
+
+def _read(path: str) -> str:
+    return files("attnkit").joinpath(path).read_text(encoding="utf-8")
+
 
 _LIGHT = """--st-text-color: #31333f; --st-background-color: #ffffff;
   --st-border-color: #d0d2da; --st-primary-color: #0b5fa5; --st-green-text-color: #1a6b2d;
@@ -55,17 +125,10 @@ document.documentElement.classList.toggle("ak-dark", dark);
 """Script that makes a page dark if the text around its frame is bright."""
 
 
-def film_style() -> str:
-    """Return the CSS of a component that shows a film."""
-    return asset("lab.css") + asset("film.css")
-
-
 def page_html(title: str, body: str, *, style: str = "", framed: bool = False) -> str:
     """Return an HTML file, light or dark like the system.
 
     Args:
-        title: Title of the page, as a plain text.
-        body: Content of the page as HTML.
         style: CSS besides that of all pages.
         framed: Whether the file stands in a frame of another page; it is then light or dark like
             that page.
@@ -77,7 +140,7 @@ def page_html(title: str, body: str, *, style: str = "", framed: bool = False) -
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{colors}{_THEME}{film_style()}{asset("print.css")}{style}</style>
+<style>{colors}{_THEME}{asset("lab.css")}{asset("film.css")}{asset("print.css")}{style}</style>
 {follow}</head>
 <body>
 {body}
@@ -125,13 +188,8 @@ def standalone_html(
     """Return an HTML file that shows a film as the page does, light or dark like the system.
 
     Args:
-        title: Title of the page.
-        component: See `film_html`.
-        blob: See `film_html`.
         note: Sentence below the title that says what is shown.
         command: Command that trains the run again; it is folded away below the figures.
-        style: See `page_html`.
-        framed: See `page_html`.
     """
     again = f"<pre>{escape(command)}</pre>"
     folded = f"<details><summary>Train it again</summary>{again}</details>" if command else ""

@@ -30,13 +30,12 @@ from attnkit.training.pace import duration_in_words
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
 from attnkit.ui.address import Linked, LinkField, LinkList, by_text
-from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.cache import cached_by_language
+from attnkit.ui.lab.lab import Lab, labels_of
 from attnkit.ui.markdown import plain
-from attnkit.ui.render_cache import cached_by_language
-from attnkit.ui.series import Series
 from attnkit.ui.server.service import training_service, watcher
 from attnkit.ui.server.turns import fragment
+from attnkit.ui.watched_job import Series
 from attnkit.ui.widgets import bound
 from attnkit.variants import CATALOGUE, Variant
 from attnkit.variants.catalogue import title_of
@@ -87,17 +86,11 @@ class CapacityChoice(Linked):
 
     Attributes:
         sweep: Name of the sweep in `SHIPPED`, or `OWN`.
-        measure: Name of the measure that the phase diagram and its slices show.
-        x: Name of the axis across.
         y: Name of the axis upwards; empty if the sweep has a single axis.
         fixed: Value of every axis, which counts where the axis is not drawn.
-        variants: The variants that have a panel.
         section: Name of the open section; empty if none is open.
-        one: First variant of a comparison.
-        other: Second variant of a comparison.
-        cost: Name of the cost that is compared with accuracy.
         cell: The cell whose numbers are shown; None if none was chosen.
-        problems: Problems of the link, in sentences.
+        unread: What a link says about a sweep that is not known yet.
     """
 
     sweep: str = next(iter(SHIPPED))
@@ -112,7 +105,7 @@ class CapacityChoice(Linked):
     cost: Cost = "attention_parameters"
     cell: Cell | None = None
     problems: list[str] = field(default_factory=list)
-    _unread: dict[str, str] = field(default_factory=dict, repr=False)
+    unread: dict[str, str] = field(default_factory=dict, repr=False)
     _read_for: Sweep | None = field(default=None, repr=False)
 
     def _fields(self) -> Iterator[tuple[str, LinkField[Any]]]:
@@ -134,12 +127,12 @@ class CapacityChoice(Linked):
         yield own, "x", LinkField("x", (axes or [""])[0], by_text(axes))
         others = [name for name in axes if name != self.x]
         yield own, "y", LinkField("y", (others or [""])[0], by_text(others))
-        present, pair = by_text(sweep.sharing), default_pair(sweep.sharing)
+        present, pair = by_text(sweep.sharing), _default_pair(sweep.sharing)
         compares = self.section == "difference"
         for side, variant in zip(("one", "other"), pair, strict=True):
             yield own, side, LinkField(side, variant, present, is_shown=compares)
         allowed = "the values of all axes, and a variant"
-        yield own, "cell", LinkField("cell", None, cells_by_link(sweep), allowed)
+        yield own, "cell", LinkField("cell", None, _cells_by_link(sweep), allowed)
         drawn = [self.x] if self.section in ("slices", "frontier") else [self.x, self.y]
         for name, values in sweep.axes.items():
             texts, is_shown = {text_of(value): value for value in values}, name not in drawn
@@ -154,16 +147,12 @@ class CapacityChoice(Linked):
         self.link, self.problems = params, []
         if params and _NAMES.isdisjoint(params):
             return
-        self._unread, self._read_for = params, None
+        self.unread, self._read_for = params, None
         self.x = self.y = ""
         self.fixed, self.cell = {}, None
         self.one = self.other = BASELINE
         for name, declared in self._fields():
             setattr(self, name, declared.read(params, self.problems))
-
-    def forget_link(self) -> None:
-        """Leave out what a link says about a sweep that is not shown."""
-        self._unread = {}
 
     def read_for(self, sweep: Sweep) -> None:
         """Read the rest of the link, and replace what a sweep does not have by defaults."""
@@ -171,13 +160,13 @@ class CapacityChoice(Linked):
             return
         self._read_for = sweep
         if self.one == self.other or {self.one, self.other} - set(sweep.sharing):
-            self.one, self.other = default_pair(sweep.sharing)
+            self.one, self.other = _default_pair(sweep.sharing)
         for holder, name, declared in self._fields_of(sweep):
-            holder[name] = declared.read(self._unread, self.problems, holder.get(name))
+            holder[name] = declared.read(self.unread, self.problems, holder.get(name))
         self.fixed = {name: self.fixed[name] for name in sweep.axes}
-        variants = _variants_of(sweep).read_all(self._unread, self.problems)
+        variants = _variants_of(sweep).read_all(self.unread, self.problems)
         self.variants = tuple(variants) or sweep.sharing[:MOST_PANELS]
-        self._unread = {}
+        self.unread = {}
 
     @property
     def beside(self) -> dict[str, Value]:
@@ -211,11 +200,10 @@ class CapacityChoice(Linked):
 
 
 def _variants_of(sweep: Sweep) -> LinkList[Variant]:
-    """Return the field of the variants that have a panel."""
     return LinkList("variants", sweep.sharing[0], by_text(sweep.sharing))
 
 
-def default_pair(variants: tuple[Variant, ...]) -> tuple[Variant, Variant]:
+def _default_pair(variants: tuple[Variant, ...]) -> tuple[Variant, Variant]:
     """Return the variants that are compared at first: QKV and K=V, or else the first two."""
     preferred = [v for v in (BASELINE, Variant("K=V"), *variants) if v in variants]
     first, *others = dict.fromkeys(preferred)
@@ -229,8 +217,7 @@ def cells_of(sweep: Sweep) -> list[Cell]:
 
 
 @lru_cache(maxsize=16)
-def cells_by_link(sweep: Sweep) -> dict[str, Cell]:
-    """Return all cells of a sweep by their text in a link."""
+def _cells_by_link(sweep: Sweep) -> dict[str, Cell]:
     return {str(cell): cell for cell in cells_of(sweep)}
 
 
@@ -271,13 +258,7 @@ class SweepForm:
     """Form of a sweep as a visitor has filled it in.
 
     Attributes:
-        task: Name of the task.
-        first: Name of the setting of the first axis.
-        first_values: Its values, as typed.
         second: Name of the setting of the second axis; empty for none.
-        second_values: Its values, as typed.
-        sharing: The variants.
-        n_seeds: Number of seeds.
         steps: Steps of every run, unless they are an axis.
         own: Task on the visitor's own data, if the Lab has any.
     """
@@ -326,11 +307,7 @@ class SweepForm:
         setattr(self, f"{side}_values", suggested(name, self.base) if name else "")
 
     def sweep(self) -> Sweep:
-        """Return the sweep.
-
-        Raises:
-            InvalidSweep: If something is not allowed.
-        """
+        """Return the sweep; what is not allowed raises `InvalidSweep`."""
         if self.first == self.second:
             allowed = "but two different settings are allowed"
             raise InvalidSweep(Problem(f"axes.{self.first}", "chosen twice", allowed))
@@ -400,8 +377,8 @@ def on_screen(error: InvalidSweep, task: str) -> str:
 def problems_here(sweep: Sweep) -> list[str]:
     """Return why this copy does not train a sweep, in sentences; empty if it does."""
     labels, limits = labels_of(str(sweep.base["task"])), server_settings()
-    found = (limits.problems(experiment) for _, experiment in parts_of(sweep)[0])
-    return list(dict.fromkeys(problem.on_screen(labels) for some in found for problem in some))
+    problems = (p for _, one in parts_of(sweep)[0] for p in limits.problems(one))
+    return list(dict.fromkeys(problem.on_screen(labels) for problem in problems))
 
 
 def estimate_in_words(sweep: Sweep) -> str:
@@ -418,17 +395,12 @@ def estimate_in_words(sweep: Sweep) -> str:
 
 @dataclass
 class LiveSweep(Series):
-    """A sweep that is trained for a visitor, one experiment for each point.
-
-    Attributes:
-        sweep: The sweep.
-        points: The point of every experiment.
-    """
+    """A sweep that is trained for a visitor, one experiment for each point."""
 
     sweep: Sweep
     points: list[dict[str, Value]]
     _tables: list[pd.DataFrame] = field(default_factory=list, repr=False)
-    _drawn: tuple[int, SweepResult] | None = field(default=None, repr=False)
+    _result: tuple[int, SweepResult] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, sweep: Sweep, watcher: Watcher) -> LiveSweep:
@@ -453,10 +425,10 @@ class LiveSweep(Series):
 
     def result(self) -> SweepResult:
         """Return the result of all finished runs; the same object until there are more."""
-        if self._drawn is None or self._drawn[0] != self.n_finished:
+        if self._result is None or self._result[0] != self.n_finished:
             rows = pd.concat(self._tables, ignore_index=True) if self._tables else None
-            self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
-        return self._drawn[1]
+            self._result = (self.n_finished, SweepResult.of(self.sweep, rows))
+        return self._result[1]
 
     @property
     def ended(self) -> bool:

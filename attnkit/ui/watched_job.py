@@ -1,9 +1,11 @@
-"""A job of the training service that one visitor watches, and its status in one sentence."""
+"""Jobs that one visitor watches, alone or one after the other, and their status in a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +15,10 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
-from attnkit.training.pace import duration_in_words
+from attnkit.training.pace import duration_in_words, training_work
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
-from attnkit.ui.server.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
 
 
@@ -50,7 +52,6 @@ class WatchedJob:
         If it is refused, the present job stays.
 
         Args:
-            experiment: The experiment.
             options: Further arguments of `TrainingService.submit`.
         """
         service = training_service()
@@ -62,7 +63,7 @@ class WatchedJob:
             self.refusal = str(error)
             return False
         self.watch(job_id)
-        service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
+        service.wait(job_id, 0, 0.3, self.watcher)  # so that a snapshot shows without a tick
         return True
 
     def watch(self, job_id: str) -> None:
@@ -118,9 +119,7 @@ def live(draw: Callable[[], None], jobs: Callable[[], list[Job | None]], seconds
     """Draw an area again and again while jobs train, and the whole page when one begins or ends.
 
     Args:
-        draw: Draws the area.
         jobs: Returns the jobs as they are now.
-        seconds: Seconds between two drawings.
     """
 
     def state() -> list[tuple[str, bool]]:
@@ -147,7 +146,6 @@ def status_of(
     """Return the status of a job as one sentence in Markdown.
 
     Args:
-        job: The job.
         snapshot: The snapshot on screen; None for the newest of the job.
         seconds_left: Seconds that are left, if the job is one of several; 0 for those of the job.
         came_finished: Whether the job was finished before the visitor could watch it.
@@ -166,7 +164,15 @@ def status_of(
         speed, n_runs = job.model_steps_per_second, job.trains.n_runs
     pace = [tr("{speed:,.0f} model-steps per second", speed=speed)] if snapshot.step else []
     if job.state == "finished":
-        progress = ", ".join([_time_taken(snapshot, n_runs), *pace])
+        taken = tr_n(
+            "Step {step} of {steps}, {n} model in {seconds:.1f} s",
+            "Step {step} of {steps}, {n} models in {seconds:.1f} s",
+            n_runs,
+            step=snapshot.step,
+            steps=steps,
+            seconds=snapshot.seconds,
+        )
+        progress = ", ".join([taken, *pace])
         if came_finished:
             return tr("Trained earlier: {progress}.", progress=progress)
         return tr("Finished: {progress}.", progress=progress)
@@ -201,26 +207,8 @@ def _reason(job: Job) -> str:
     return plain(tr(job.error))
 
 
-def _time_taken(snapshot: Snapshot, n_runs: int) -> str:
-    """Return the steps of a finished job, and the time that they took."""
-    return tr_n(
-        "Step {step} of {steps}, {n} model in {seconds:.1f} s",
-        "Step {step} of {steps}, {n} models in {seconds:.1f} s",
-        n_runs,
-        step=snapshot.step,
-        steps=snapshot.experiment.training.steps,
-        seconds=snapshot.seconds,
-    )
-
-
 def _held(job: Job, state: str, progress: str) -> str:
-    """Return the status of a job that is paused or stopped, or about to be.
-
-    Args:
-        job: The job.
-        state: The key of `_HELD`.
-        progress: What it has reached.
-    """
+    """Return the status of a job that is paused or stopped, or about to be."""
     reason = _reason(job)
     if reason:
         return tr(_HELD_WITH_REASON[state], reason=reason, progress=progress)
@@ -244,7 +232,6 @@ _HELD_WITH_REASON = {
 
 
 def _place_in_queue(job: Job) -> str:
-    """Return the position in the queue of a job that has not begun, and when it will begin."""
     reason = _reason(job)
     if job.state == "paused":
         if reason:
@@ -267,3 +254,107 @@ def _place_in_queue(job: Job) -> str:
     )
     training = tr_n("{n} experiment trains now.", "{n} experiments train now.", outlook.n_active)
     return f"{begins} {training}"
+
+
+# Translators: the status of one of several experiments, such as "Step 40 of 300".
+STATUS_OF_ONE = mark("{n} of {total}: {status}")
+"""Status of one of several experiments."""
+
+
+@dataclass(kw_only=True)
+class Series(WatchedJob, ABC):
+    """Experiments of one visitor; the next is submitted when the one before it has finished.
+
+    Attributes:
+        n_finished: Number of finished experiments, which is the index of the one that trains.
+        problem: Reason in words why training does not go on; empty while it does.
+        seconds: Seconds of training of the finished experiments.
+    """
+
+    experiments: Sequence[Experiment]
+    n_finished: int = 0
+    problem: str = ""
+    seconds: float = 0.0
+    _work: list[float] = field(init=False, repr=False)
+    _begun_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._work = [training_work(one) for one in self.experiments]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all experiments are trained."""
+        return self.n_finished == len(self.experiments)
+
+    @property
+    def moving(self) -> bool:
+        """Whether training continues without a press of a button."""
+        return not self.finished and not self.problem
+
+    @abstractmethod
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keep the measurements of the experiment that has just finished."""
+
+    def go_on(self) -> None:
+        """Submit the next experiment, and note the problem if it is refused."""
+        self.problem = ""
+        if self.submit(self.experiments[self.n_finished], kept=False):
+            self._begun_at = time.monotonic()
+        else:
+            self.problem = tr("The experiment was not accepted: {reason}.", reason=self.refusal)
+
+    def follow(self) -> None:
+        """Keep what a finished experiment measured, and submit the next one."""
+        if not self.moving:
+            return
+        job = self.job
+        if job is None:
+            self.problem = tr("What was trained has been forgotten here.")
+        elif job.state == "finished" and job.snapshot is not None:
+            self.keep(job.snapshot)
+            self.seconds += job.snapshot.seconds
+            self.n_finished, self.job_id = self.n_finished + 1, None
+            if not self.finished:
+                self.go_on()
+        elif job.state == "failed":
+            self.problem = tr("Training failed: {reason}.", reason=tr(job.error))
+        elif job.state == "stopped":
+            reason = tr(job.error)
+            self.problem = tr("Stopped {reason}.", reason=reason) if reason else tr("Stopped.")
+
+    def stop(self, reason: str = "") -> None:
+        """End training; the finished experiments stay, and `go_on` resumes with the next."""
+        self.leave()
+        if not self.finished:
+            self.problem = reason or tr("Stopped.")
+
+    def share(self, job: Job | None) -> float:
+        """Return the share of the work that is done, from 0 to 1."""
+        running = job is not None and not self.finished
+        present = self._work[self.n_finished] * _share_of_steps(job) if running else 0.0
+        return (sum(self._work[: self.n_finished]) + present) / sum(self._work)
+
+    def seconds_left(self, job: Job | None) -> float | None:
+        """Return an estimate of the seconds that are left; None if there is none yet."""
+        if job is None or not job.begun or self.finished:
+            return None
+        done = self._work[self.n_finished] * _share_of_steps(job)
+        left = sum(self._work[self.n_finished :]) - done
+        if job.step >= 20:  # its own speed predicts how long the rest will take
+            return (time.monotonic() - max(job.begun_at, self._begun_at)) / done * left
+        before = sum(self._work[: self.n_finished])
+        return self.seconds / before * left if self.n_finished else None
+
+    def status(self, of_one: str = STATUS_OF_ONE) -> str:
+        """Return how far training is, as a sentence."""
+        total, job = len(self.experiments), self.job
+        status = tr("Waiting.")
+        if job is not None:
+            status = status_of(job, seconds_left=self.seconds_left(job) or 0.0)
+        if total == 1:
+            return status
+        return tr(of_one, n=self.n_finished + 1, total=total, status=status)
+
+
+def _share_of_steps(job: Job | None) -> float:
+    return 0.0 if job is None else job.step / job.experiment.training.steps

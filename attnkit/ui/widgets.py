@@ -68,9 +68,6 @@ def sections(
 
     Args:
         choice: Object whose `section` is the name of the open section; empty if none is open.
-        titles: Titles of the sections by name.
-        draw: Functions that draw what stands below the title of a section.
-        key: Key of the widget.
     """
     st.segmented_control(
         tr("Look closer"),
@@ -127,12 +124,7 @@ def _in_session(make: Callable[[], str | bytes]) -> Callable[[], str | bytes]:
 
 
 def selected_rows(key: str, n_rows: int) -> list[int]:
-    """Return the indices of the rows that are selected in a table, each once.
-
-    Args:
-        key: Key of the table.
-        n_rows: Number of its rows; a forged selection may have others.
-    """
+    """Return the indices of the selected rows, each once; a forged selection may have others."""
     rows = st.session_state[key].selection.rows
     return [row for row in range(n_rows) if row in rows] if isinstance(rows, list) else []
 

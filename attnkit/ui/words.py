@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import streamlit as st
 
@@ -15,15 +15,11 @@ OPEN = "words"
 """Key of the Lab's popover; its value tells whether it is open."""
 
 
-@dataclass(frozen=True)
-class Word:
-    """A term of the pages.
+class Word(NamedTuple):
+    """What a term of the pages means, and its spellings on pages that show it when pointed at.
 
-    Attributes:
-        meaning: What it means here.
-        forms: Spellings in the text of pages that show the meaning when they are pointed at, in
-            lower or upper case, with "; " between them; another language may have more or fewer.
-            None stands for the term itself.
+    Spellings are in lower or upper case, with "; " between them; another language may have more or
+    fewer. None stands for the term itself.
     """
 
     meaning: str

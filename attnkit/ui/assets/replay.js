@@ -1,5 +1,5 @@
 // Replay of a finished experiment: its stored evaluations as curves, under the player of all films.
-// Arrays and header: attnkit/figures/kept_runs.py.
+// Arrays and header: attnkit/figures/curves.py.
 
 import { percent } from "./ink.js";
 import { chartsFigure } from "./charts.js";

@@ -1,5 +1,5 @@
 // A training as a film: the board of the Lab at every evaluation, under the player of all films.
-// Header: attnkit/figures/board_film.py.
+// Header: attnkit/figures/board.py.
 
 import { filmPage } from "./film.js";
 import showBoard from "./board.js";

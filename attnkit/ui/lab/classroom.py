@@ -1,34 +1,93 @@
-"""The class that a session has joined by its link, and how its visitor stands in it.
+"""Lessons, the class that a session has joined by its link, and how its visitor stands in it.
 
 A class begins on the page of a lesson in the Guide. Its link is short, so that it can be typed from
 a projector: it has the code of the class and the language of the teacher, and opens the lesson's
 Lab. The code begins with the first character of the lesson's name, so that a link whose class is
 gone still opens the lesson. The code of the teacher opens the same Lab as a page to project, which
 shows the guesses.
+
+A translated lesson is a whole file, in the folder of its language: `docs/lessons/de`. Where there
+is none, the lesson is in English.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import read_link
-from attnkit.foundation.language import language, tr
+from attnkit.foundation.language import ENGLISH, language, tr
 from attnkit.foundation.settings import message_of
 from attnkit.service.classes import USUAL_PUPILS, Classroom, Guess, Standing
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.service.store import Unavailable
-from attnkit.ui.address import CLASS, LANGUAGE, QUIET, shortened, without_kept
+from attnkit.ui.address import CLASS, LANGUAGE, QUIET, LinkField, shortened, without_kept
 from attnkit.ui.markdown import plain
-from attnkit.ui.page_tools import PROJECTOR
-from attnkit.ui.reference.lessons import Lesson, lessons
+from attnkit.ui.routing import PROJECTOR
+from attnkit.ui.server.launch import PORT, dashboard_script
 from attnkit.ui.server.service import classes, watcher
-from attnkit.ui.server.visitor_address import session_address
+from attnkit.ui.server.turns import session_address
+
+_LINK_BEGINS, _LINK_ENDS = f"```text\nhttp://localhost:{PORT}/", "\n```\n"
+"""Text before and after the query of the link for the class, in the file of a lesson."""
+
+
+class Lesson(NamedTuple):
+    """One lesson: its question, and Markdown before and after the link for a class.
+
+    `query` is that of the link, with its "?".
+    """
+
+    title: str
+    before: str
+    query: str
+    after: str
+
+
+def introduction() -> str:
+    """Return for whom the lessons are, as Markdown; empty where docs/ is missing."""
+    file = _folder() / "index.md"
+    return file.read_text("utf-8").split("\n\n")[1] if file.is_file() else ""
+
+
+def lessons() -> dict[str, Lesson]:
+    """Return the lessons by name of their file, in the order in which they are taught."""
+    return _lessons(language())
+
+
+def lesson_field() -> LinkField[str]:
+    """Return the field of a link that opens a lesson; empty for none."""
+    return LinkField("lesson", "", {name: name for name in lessons()})
+
+
+@cache
+def _lessons(code: str) -> dict[str, Lesson]:
+    files = {file.stem: file for file in sorted(_folder().glob("?_*.md"))}
+    if code != ENGLISH:
+        files |= {
+            name: file for name in files if (file := _folder() / code / f"{name}.md").is_file()
+        }
+    return {name: _read(file.read_text("utf-8")) for name, file in files.items()}
+
+
+def _folder() -> Path:
+    return dashboard_script().parent / "docs" / "lessons"
+
+
+def _read(text: str) -> Lesson:
+    title, _, body = text.removeprefix("# ").partition("\n")
+    before, _, rest = body.partition(_LINK_BEGINS)
+    query, _, after = rest.partition(_LINK_ENDS)
+    return Lesson(title, before.strip(), query, after.strip())
+
 
 SIZE = "class_size"
 """Key of the widget with the number of pupils that a new class expects."""
@@ -74,17 +133,17 @@ def join() -> None:
 
 def joined() -> Classroom | None:
     """Return the class of this session; None if there is none, or none that can be reached."""
-    found = _found()
-    return found if isinstance(found, Classroom) else None
+    room = _class_or_reason()
+    return room if isinstance(room, Classroom) else None
 
 
 def reason_for_none() -> str:
     """Return why this session has no class although its link names one; empty otherwise."""
-    found = _found()
-    return found if isinstance(found, str) else ""
+    reason = _class_or_reason()
+    return reason if isinstance(reason, str) else ""
 
 
-def _found() -> Classroom | str:
+def _class_or_reason() -> Classroom | str:
     """Return the class of this session, or the reason why it has none, in Markdown."""
     code = st.session_state.get(CLASS)
     if code is None:
@@ -118,8 +177,8 @@ def _found() -> Classroom | str:
                 )
             )
         st.session_state[_JOINED] = room
-    found: Classroom = st.session_state[_JOINED]
-    return found
+    joined_class: Classroom = st.session_state[_JOINED]
+    return joined_class
 
 
 def leads() -> bool:
@@ -159,7 +218,6 @@ def standing(experiment: Experiment, guess: Iterable[str] | None = None) -> Stan
     On the page of the teacher, the class then guesses about the experiment.
 
     Args:
-        experiment: What is guessed about.
         guess: The guess of the visitor, to count it; None if it is not to be counted.
     """
     room, about = joined(), key_of_guess(experiment)
@@ -182,10 +240,6 @@ def note_training(job: Job, found: Standing) -> None:
     """Let the guess of this session's visitor stay as it is; on a teacher's page, those of all.
 
     The pages of the pupils then show the teacher's run as soon as it is finished.
-
-    Args:
-        job: The job on screen, which has the settings on screen.
-        found: How the visitor stands.
     """
     room, about = joined(), key_of_guess(job.experiment)
     if room is None:

@@ -1,21 +1,34 @@
-"""The form that adds a variant to the Lab: from the catalogue, or written by hand."""
+"""The form that adds a variant to the Lab: from the catalogue, written by hand, or from a file.
+
+A class of a Python file on this machine becomes a column. Only copies for oneself offer it, and
+only to a browser on the same machine: whoever loads a file executes it. The page reads files
+without executing them; `attnkit.service.modules` executes one when the visitor presses a button.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
+
 import streamlit as st
 
+from attnkit.analysis.export import module_code
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.language import tr, tr_n
 from attnkit.foundation.settings import as_sentence, message_of
+from attnkit.service.server import server_settings
 from attnkit.ui import components
-from attnkit.ui.lab.lab import MOST_COLUMNS, Lab
-from attnkit.ui.lab.own_attention import own_attention
+from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
-from attnkit.ui.reference.variant_choice import key_of_text
+from attnkit.ui.server.service import training_service
+from attnkit.ui.server.turns import fragment, is_on_this_machine
+from attnkit.ui.widgets import download
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
-from attnkit.variants.catalogue import search
+from attnkit.variants.catalogue import search, title_of
+from attnkit.variants.module import classes_in, read_code
+from attnkit.variants.module_layers import CONSTRUCTOR_SIZES
 from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST, find, key_of
 
@@ -24,9 +37,6 @@ OPEN = "add_variant"
 
 _NAME, _TEXT, _FOUND = "catalogue_name", "variant_text", "variants_found"
 """Keys of the list, of the text field and of the entries that the text finds."""
-
-_MOST_FOUND = 12
-"""Number of entries offered for one search, at most."""
 
 
 def variant_form(lab: Lab) -> None:
@@ -46,7 +56,7 @@ def variant_form(lab: Lab) -> None:
     if not text:
         st.caption(tr("What you find or choose can be changed before it is added."))
         page_link("variants", tr("All words"), icon=":material/category:")
-        own_attention(lab, is_full=is_full)
+        _own_attention(lab, is_full=is_full)
         return
     try:
         variant = Variant(text)
@@ -80,39 +90,70 @@ def variant_form(lab: Lab) -> None:
 
 def _pick_text() -> tuple[str, list[str]]:
     """Draw the search and the list of the catalogue; return the text and the keys that it finds."""
+    state = st.session_state
+
+    def with_text_form(key: str) -> str:
+        named = CATALOGUE[key]
+        return named.name if named.name == named.variant else f"{named.name} · {named.variant}"
+
+    def with_alias(key: str) -> str:
+        named = CATALOGUE[key]
+        return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
+
+    def take_name() -> None:
+        state[_NAME] = key_of_text(str(state[_TEXT]))
+
+    def write_entry() -> None:
+        """Write the chosen entry as a text form, so that it can be changed."""
+        state[_TEXT] = CATALOGUE[state[_NAME]].variant.value if state[_NAME] else ""
+
+    def take_match() -> None:
+        if state[_FOUND]:
+            state[_NAME] = state[_FOUND]
+            write_entry()
+
     st.text_input(
         tr("Search, or write one"),
         placeholder="multi-query, DeepSeek, K=V n_heads=4 kv_heads=1",
         max_chars=LONGEST,
         key=_TEXT,
-        on_change=_take_name,
+        on_change=take_name,
         live=True,
         help=tr(
             "Search by name, model, paper or a word of the explanation. Or write a sharing, "
             "then words: Q=K unit_key self_mask. The page Variants lists all words."
         ),
     )
-    text = str(st.session_state[_TEXT]).strip()
+    text = str(state[_TEXT]).strip()
     matches = _matches(text)
     if matches:
         st.pills(
             tr("Variants found"),
             matches,
-            format_func=_with_alias,
+            format_func=with_alias,
             key=_FOUND,
-            on_change=_take_match,
+            on_change=take_match,
         )
     st.selectbox(
         tr("Or choose from the list"),
         list(CATALOGUE),
         index=None,
-        format_func=_with_text_form,
+        format_func=with_text_form,
         placeholder=tr("All {n} variants", n=len(CATALOGUE)),
         filter_mode=None,
         key=_NAME,
-        on_change=_write_entry,
+        on_change=write_entry,
     )
     return text, matches
+
+
+def key_of_text(text: str) -> str | None:
+    """Return the key of the entry with this name or text form; None if there is none."""
+    try:
+        found = find(text.strip()) or next(iter(names_of(Variant(text))), None)
+    except InvalidVariant:
+        return None
+    return None if found is None else key_of(found.name)
 
 
 def _matches(text: str) -> list[str]:
@@ -129,19 +170,7 @@ def _matches(text: str) -> list[str]:
         else:
             return []
     others = [entry for entry in search(text) if entry != named]
-    return [key_of(entry.name) for entry in others[:_MOST_FOUND]]
-
-
-def _with_text_form(key: str) -> str:
-    """Return the name of an entry, with its text form if that is another text."""
-    named = CATALOGUE[key]
-    return named.name if named.name == named.variant else f"{named.name} · {named.variant}"
-
-
-def _with_alias(key: str) -> str:
-    """Return the name of an entry, with its first alias in brackets."""
-    named = CATALOGUE[key]
-    return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
+    return [key_of(entry.name) for entry in others[:12]]
 
 
 def other_names(named: Named) -> str:
@@ -207,25 +236,187 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
             )
 
 
-def _write_entry() -> None:
-    """Write the chosen catalogue entry as a text form, so that it can be changed."""
-    key = st.session_state[_NAME]
-    st.session_state[_TEXT] = CATALOGUE[key].variant.value if key else ""
-
-
-def _take_match() -> None:
-    """Write the entry that was chosen among the matches."""
-    if key := st.session_state[_FOUND]:
-        st.session_state[_NAME] = key
-        _write_entry()
-
-
-def _take_name() -> None:
-    """Choose the typed variant in the list of the catalogue, if the catalogue has it."""
-    st.session_state[_NAME] = key_of_text(str(st.session_state[_TEXT]))
-
-
 def _add(lab: Lab, variant: Variant) -> None:
     lab.add(variant)
     st.session_state[_TEXT], st.session_state[_NAME] = "", None
     st.session_state[OPEN] = False
+
+
+_FILE, _PATH, _CLASS = "own_attention_file", "own_attention_path", "own_attention_class"
+_SECTION = "own_attention"
+"""Keys of the choices and of the section."""
+
+_LOADED, _FAILED = "own_attention_loaded", "own_attention_failed"
+"""Keys of the variant that was loaded last with the one that it replaces, and of what failed."""
+
+_START = f"""# Change the class Layer, which attnkit trains. The class Transformer is not read.
+# To see maps and asymmetry, let forward return (x, scores, pattern), (b, i, j) or (b, h, i, j):
+#     pattern = masked.softmax(-1)
+#     return x + self.W_O(pattern @ v), scores, pattern
+# The constructor may ask for any of these by name, instead of the numbers that stand here:
+#     {", ".join(("layer", "has_mlp", *CONSTRUCTOR_SIZES))}
+"""
+
+
+def _own_attention(lab: Lab, *, is_full: bool) -> None:
+    """Draw the section in which a class of a file is chosen and loaded, if a column fits."""
+    if server_settings().hosted:
+        return
+    section = st.expander(
+        tr("Your own PyTorch module"), icon=":material/code:", key=_SECTION, on_change="rerun"
+    )
+    if not section.open:
+        return
+    with section:
+        if not is_on_this_machine():
+            st.caption(
+                tr(
+                    "Open the Lab in a browser on the machine where attnkit runs, at localhost or "
+                    "127.0.0.1: loading a file executes it, so nobody else in the network may do "
+                    "that."
+                )
+            )
+            return
+        training_service().prepare_modules()
+        st.caption(
+            tr(
+                "A class that computes one layer: `forward` maps the residual stream x to that "
+                "after the layer. It may return (x, scores, pattern), and then has maps and "
+                "asymmetry."
+            )
+        )
+        download(
+            tr("A file to start from"),
+            _START + module_code(lab.experiment.replace(sharing=["QKV"]), "QKV"),
+            "my_attention.py",
+            key="own_attention_template",
+            help=tr(
+                "QKV at your sizes. Save it beside your other files, and change its class Layer."
+            ),
+        )
+        if (chosen := _choose()) is None:
+            return
+        file, wanted = chosen
+        failure = st.container()  # above the button, because what is below it may be out of sight
+        if st.button(
+            tr("Load and add"),
+            type="primary",
+            icon=":material/add:",
+            key="own_attention_load",
+            disabled=is_full,
+            help=tr("The file is executed on this machine, in processes of their own."),
+        ):
+            _load(lab, file, wanted)
+        with failure:
+            _show_failure(file, wanted)
+
+
+def _choose() -> tuple[str, str] | None:
+    files = _files()
+    listed = st.selectbox(
+        tr("Python file"),
+        files,
+        index=None,
+        placeholder=tr("Choose a file")
+        if files
+        else tr("None in this folder has a method forward"),
+        key=_FILE,
+        help=tr(
+            "Files with a method `forward` in {folder}, where attnkit was started, the newest "
+            "first.",
+            folder=plain(str(Path.cwd())),
+        ),
+    )
+    typed = st.text_input(
+        tr("Or its path"),
+        placeholder="/home/me/layers/mine.py",
+        max_chars=4096,
+        key=_PATH,
+    )
+    if not (file := str(typed).strip() or listed):
+        return None
+    try:
+        classes = classes_in(read_code(file), file)
+    except ValueError as error:
+        st.error(plain(f"{tr(message_of(error))}."), icon=":material/error:")
+        return None
+    if not classes:
+        none = tr("{file} has no class with a method `forward`.", file=plain(Path(file).name))
+        st.error(none, icon=":material/error:")
+        return None
+    wanted: str = st.selectbox(tr("Class"), classes, key=_CLASS)
+    return file, wanted
+
+
+def _files() -> list[str]:
+    dated = []
+    for path in Path.cwd().glob("*.py"):
+        try:
+            state = path.stat()
+            if _has_forward(str(path), state.st_mtime_ns, state.st_size):
+                dated.append((state.st_mtime_ns, path.name))
+        except (OSError, ValueError):  # it cannot be read
+            continue
+    return [name for _, name in sorted(dated, reverse=True)[:100]]
+
+
+@lru_cache(1000)
+def _has_forward(path: str, changed_ns: int, n_bytes: int) -> bool:
+    return b"def forward" in read_code(path)
+
+
+def _load(lab: Lab, file: str, wanted: str, replaced: Variant | None = None) -> None:
+    with st.spinner(tr("Loading {name} …", name=plain(wanted))):
+        try:
+            variant = training_service().load_module(file, wanted)
+            experiment, wrong = lab.preview(variant)
+            fits = variant in lab.chosen or (replaced is not None and experiment is not None)
+            problems = [] if fits else [problem.reason for problem in wrong]
+        except ValueError as error:
+            problems = [tr(message_of(error))]
+    if problems:
+        st.session_state[_FAILED] = file, wanted, f"{' '.join(problems)}."
+        return
+    st.session_state[_FAILED] = None
+    st.session_state[_LOADED] = variant, replaced
+    st.rerun()
+
+
+def _show_failure(file: str, wanted: str, note: str = "") -> None:
+    failed = st.session_state.get(_FAILED)
+    if failed is not None and failed[:2] == (file, wanted):
+        st.error(plain(f"{failed[2]} {note}".rstrip()), icon=":material/error:")
+
+
+def take_loaded(lab: Lab) -> bool:
+    """Add the variant that was just loaded, if any, and return whether there is one."""
+    variant, replaced = st.session_state.pop(_LOADED, None) or (None, None)
+    if variant is None:
+        return False
+    if replaced is not None and replaced != variant:
+        key = setting_key("sharing")
+        st.session_state[key] = [name for name in lab.chosen if name != replaced]
+        lab.offered = [other for other in lab.offered if other != replaced]
+    lab.add(variant)
+    return True
+
+
+def changed_files(lab: Lab) -> None:
+    """Draw a note, with a button, for every column whose file has changed since it was loaded."""
+    own = [Variant(name) for name in lab.chosen if "module" in Variant(name).given]
+    if own and not server_settings().hosted:
+        fragment(_changed_files, run_every=2.0)(lab, own)
+
+
+def _changed_files(lab: Lab, own: list[Variant]) -> None:
+    for number, variant in enumerate(own):
+        changed = training_service().changed_module(variant)
+        if changed is None:
+            continue
+        file, wanted = changed
+        name, title = plain(Path(file).name), plain(title_of(variant))
+        note = tr("{file} has changed since {title} was loaded.", file=name, title=title)
+        st.info(note, icon=":material/edit_document:")
+        if st.button(tr("Load it again"), icon=":material/refresh:", key=f"own_attention_{number}"):
+            _load(lab, file, wanted, variant)
+        _show_failure(file, wanted, tr("The column keeps the code that it has."))

@@ -3,12 +3,15 @@
 Until Train is pressed, the Lab shows neither the finished example nor a stored result, and the
 guess can be changed. The Questions page hides its answers in the same way, and pages that list
 results stay closed until the visitor has trained something in the Lab.
+
+A variant either solves the task with all seeds or, on texts, has a lower loss than a simple model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from typing import Literal
 
 import segno
 import streamlit as st
@@ -16,46 +19,24 @@ import streamlit as st
 from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr, tr_n
+from attnkit.foundation.words import listed
 from attnkit.service.classes import Guess, Standing
 from attnkit.service.jobs import Job
 from attnkit.training.snapshot import Snapshot
-from attnkit.training.summary import solved_variants
+from attnkit.training.summary import never_solved, solved_variants
 from attnkit.ui import components
 from attnkit.ui.address import dashboard_address, is_quiet
+from attnkit.ui.cache import headline
 from attnkit.ui.lab import classroom
 from attnkit.ui.lab.classroom import key_of_guess
-from attnkit.ui.lab.guess_words import (
-    NONE,
-    correction,
-    guess_in_words,
-    meaning_of_question,
-    of_class_in_words,
-    option_title,
-    outcome_in_words,
-    question,
-    titles,
-)
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.lab import Lab, lab_link
 from attnkit.ui.lab.share import reachable
 from attnkit.ui.markdown import plain
-from attnkit.ui.render_cache import headline
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound
 from attnkit.variants import Variant
-
-SWITCH = "quiet_mode"
-"""Key of the switch of the quiet mode."""
-
-CLASS_SECONDS = 2.0
-"""Seconds between two updates of the guesses of a class."""
-
-AWAIT_SECONDS = 3.0
-"""Seconds between two looks at whether a class is further."""
-
-LONGEST_IN_CODE = 300
-"""Characters of a link up to which it has a QR code; no projector shows a longer one well."""
+from attnkit.variants.catalogue import title_of
 
 
 def awaits_first_run() -> bool:
@@ -77,7 +58,7 @@ def quiet_switch(lab: Lab) -> None:
     """Let the visitor turn the quiet mode on and off."""
     st.toggle(
         tr("Guess first"),
-        **bound(lab, "quiet", SWITCH, lab.set_quiet),
+        **bound(lab, "quiet", "quiet_mode", lab.set_quiet),
         help=tr(
             "Results stay hidden until you have guessed and pressed Train. The address of this "
             "page then opens in the same way."
@@ -104,7 +85,6 @@ def follow_class(lab: Lab) -> None:
 
 
 def _run_of_teacher(lab: Lab, standing: Standing | None) -> Job | None:
-    """Return the finished run of the teacher, if the page is to show it now."""
     if not lab.quiet or standing is None or standing.seed is None:
         return None
     job = lab.job
@@ -138,7 +118,7 @@ def guess_area(lab: Lab) -> None:
                 _class_guesses(lab.experiment, finished)
     is_over = finished is not None and standing is not None and standing.is_closed
     if classroom.joined() is not None and not is_over:
-        fragment(_await_class, run_every=AWAIT_SECONDS)(lab, standing)
+        fragment(_await_class, run_every=3)(lab, standing)
 
 
 def _await_class(lab: Lab, before: Standing | None) -> None:
@@ -162,7 +142,6 @@ def _result(lab: Lab, job: Job | None) -> Snapshot | None:
 def _own_guess(
     lab: Lab, job: Job | None, finished: Snapshot | None, standing: Standing | None
 ) -> None:
-    """Ask for the visitor's own guess, repeat it, or say whether it was right."""
     if standing is not None:
         standing = _agree(lab.experiment, standing)
     guess = _guess_of(lab)
@@ -185,7 +164,7 @@ def _ask(lab: Lab, standing: Standing | None) -> None:
     st.pills(
         " ".join([f"**{question(experiment)}**", tr("Guess, then press Train.")]),
         _options(experiment),
-        format_func=option_title,
+        format_func=_option_title,
         selection_mode="multi",
         wrap=True,
         **bound(_guesses(), about, f"guess_{about}", partial(_take, experiment)),
@@ -197,13 +176,7 @@ def _ask(lab: Lab, standing: Standing | None) -> None:
 
 
 def _whom_it_is_for(standing: Standing | None, guess: Guess, how: str) -> str:
-    """Return how a guess can be changed and whether it counts in the class.
-
-    Args:
-        standing: How the visitor stands; None if the class cannot be reached.
-        guess: The guess on screen.
-        how: How a guess can be changed.
-    """
+    """Return how a guess can be changed and whether it counts in the class."""
     if standing is not None and (standing.is_closed or standing.is_settled):
         is_counted = bool(guess) and guess == standing.guess
         late = tr("This guess comes after the training, so it is for you alone.")
@@ -240,10 +213,8 @@ def _agree(experiment: Experiment, standing: Standing) -> Standing | None:
     The browser may have guessed in another tab, or before the page was loaded anew.
     """
     about, guesses = key_of_guess(experiment), _guesses()
-    guess, counted = (
-        guesses.get(about, []),
-        [o for o in _options(experiment) if o in standing.guess],
-    )
+    guess = guesses.get(about, [])
+    counted = [option for option in _options(experiment) if option in standing.guess]
     if {*guess} == {*counted}:
         return standing
     if standing.takes_guesses and not counted:
@@ -274,11 +245,11 @@ def _of_class(
     link = classroom.link_to(address, room.code if room else "")
     st.markdown(" ".join([asked, tr("Open this link and guess:")]))
     code, guesses = st.columns([2, 3], vertical_alignment="center")
-    if address and len(link) <= LONGEST_IN_CODE:
+    if address and len(link) <= 300:  # no projector shows the code of a longer link well
         with code:
             components.markup(qr_code(link), key="class_code")
     with guesses:
-        fragment(_so_far, run_every=CLASS_SECONDS)(lab.experiment)
+        fragment(_so_far, run_every=2.0)(lab.experiment)
     st.code(link, language=None, wrap_lines=True)
 
 
@@ -292,7 +263,6 @@ def qr_code(link: str) -> str:
 
 
 def _so_far(experiment: Experiment) -> None:
-    """Draw how many have guessed and, if the teacher wants to see it, what."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(_n_guessed(experiment), width="content")
         shows = st.toggle(tr("Show what they guessed"), key="show_guesses")
@@ -303,7 +273,6 @@ def _so_far(experiment: Experiment) -> None:
 def _n_guessed(
     experiment: Experiment, *, is_training: bool = False, is_closed: bool = False
 ) -> str:
-    """Return how many of the class have guessed, and what its teacher does next, in Markdown."""
     n = classroom.counted(experiment).total()
     if is_training:
         return tr_n("**{n}** has guessed.", "**{n}** have guessed.", n)
@@ -323,7 +292,6 @@ def _n_guessed(
 
 
 def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
-    """Draw how many of a class named each option; at the end also whether that was right."""
     guesses = classroom.counted(experiment)
     n, solved = guesses.total(), set[str]()
     if not n:
@@ -334,9 +302,9 @@ def _class_guesses(experiment: Experiment, finished: Snapshot | None) -> None:
     options = _options(experiment)
     for column, name in zip(st.columns(len(options)), options, strict=True):
         named = sum(times for guess, times in guesses.items() if name in guess)
-        title = plain(option_title(name)) if name != NONE else tr(NONE)
+        title = plain(_option_title(name)) if name != NONE else tr(NONE)
         is_right = name in solved if solved else None
-        column.progress(named / n, text=of_class_in_words(named, n, title, is_right=is_right))
+        column.progress(named / n, text=_of_class_in_words(named, n, title, is_right=is_right))
     if finished is not None:
         right = tr_n(
             "**{n} of {total} in your class guessed right.**",
@@ -357,9 +325,8 @@ def outcome(guess: Sequence[str], snapshot: Snapshot) -> str:
     if is_right:
         return " ".join([text, tr("You named {names}.", names=plain(titles(guess)))])
     why = _reason(snapshot, [name for name in named if name not in solved])
-    return " ".join(
-        filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])
-    )
+    corrected = plain(correction(named, solved, snapshot.experiment))
+    return " ".join(filter(None, [text, corrected, why]))
 
 
 def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
@@ -370,17 +337,15 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
     experiment = snapshot.experiment
     shown = headline(snapshot, experiment.first_seed)
     reasons = ((reason(snapshot, Variant(name), k), k) for name in wrong for k in experiment.seeds)
-    found, seed = next((known for known in reasons if known[0] is not None), (None, 0))
-    return "" if found in (None, shown) else plain(found.in_words(experiment, seed))
+    first, seed = next((known for known in reasons if known[0] is not None), (None, 0))
+    return "" if first in (None, shown) else plain(first.in_words(experiment, seed))
 
 
 def _options(experiment: Experiment) -> list[str]:
-    """Return what may be guessed about an experiment."""
     return [*experiment.settings()["sharing"], NONE]
 
 
 def _key_of_run(lab: Lab) -> str:
-    """Return the key in the session's state that is true once the teacher's run was shown."""
     return f"teacher_{key_of_guess(lab.experiment)}"
 
 
@@ -390,5 +355,169 @@ def _guesses() -> dict[str, list[str]]:
 
 
 def _guess_of(lab: Lab) -> list[str]:
-    """Return the guess about the settings; empty if there is none."""
     return _guesses().get(key_of_guess(lab.experiment), [])
+
+
+NONE = mark("none of them")
+"""The guess that no variant will solve the task.
+
+A guess is a list: the text forms of the variants that are expected to solve it, or `NONE` alone.
+"""
+
+
+def _option_title(name: str) -> str:
+    return tr(NONE) if name == NONE else title_of(name)
+
+
+def titles(names: Sequence[str]) -> str:
+    """Return the titles of variants as in "QKV, Q=K and K=V"; `NONE` without any."""
+    return listed(title_of(name) for name in names if name != NONE) or tr(NONE)
+
+
+def question(experiment: Experiment) -> str:
+    """Return the question that a guess answers."""
+    model = _model(experiment)
+    if model:
+        return tr("Which of them will have a lower loss than {model}?", model=model)
+    return tr("Which of them will solve this with all seeds?")
+
+
+_MATRICES = {
+    "QKV": mark("QKV: three matrices."),
+    "Q=K": mark("Q=K: one matrix for queries and keys."),
+    "K=V": mark("K=V: one matrix for keys and values."),
+    "Q=V": mark("Q=V: one matrix for queries and values."),
+    "Q=K=V": mark("Q=K=V: one matrix for all three."),
+}
+"""Meaning of the ways to share, for readers who do not know their names."""
+
+
+def meaning_of_question(experiment: Experiment) -> str:
+    """Return what the names of the variants mean, and what it means to solve the task."""
+    sentences = [
+        tr(_MATRICES[variant.value])
+        if variant.value in _MATRICES
+        else tr("{name}: {meaning}", name=title_of(variant), meaning=variant.meaning)
+        for variant in experiment.sharing
+    ]
+    if not _model(experiment):
+        solved = tr_n(
+            "Solved means at least 99% right, from {n} random start (seed).",
+            "Solved means at least 99% right with each of {n} random starts (seeds).",
+            experiment.n_seeds,
+        )
+        sentences += [solved, never_solved(experiment.task)]
+    return " ".join(filter(None, sentences))
+
+
+def guess_in_words(guess: Sequence[str], experiment: Experiment) -> str:
+    """Return a guess as a sentence."""
+    names = [name for name in guess if name != NONE]
+    model = _model(experiment)
+    if not names and model:
+        return tr("Your guess: none of them will have a lower loss than {model}.", model=model)
+    if not names:
+        return tr("Your guess: none of them will solve this with all seeds.")
+    n, values = len(names), {"names": titles(names), "model": model}
+    if model:
+        return tr_n(
+            "Your guess: {names} will have a lower loss than {model}.",
+            "Your guess: {names} will have a lower loss than {model}.",
+            n,
+            **values,
+        )
+    return tr_n(
+        "Your guess: {names} will solve this with all seeds.",
+        "Your guess: {names} will solve this with all seeds.",
+        n,
+        **values,
+    )
+
+
+def outcome_in_words(is_right: bool, *, is_partly_right: bool = False) -> str:
+    """Return the sentence that says whether a guess was right."""
+    if is_right:
+        return tr("Your guess was right.")
+    return tr("Your guess was partly right.") if is_partly_right else tr("Your guess was wrong.")
+
+
+def _of_class_in_words(n: int, total: int, name: str, *, is_right: bool | None) -> str:
+    """Return how many of a class have guessed an option, and whether it is right if known."""
+    if is_right is None:
+        return tr("{name}: {n} of {total}", name=name, n=n, total=total)
+    if is_right:
+        return tr("{name}: {n} of {total} ✓ right", name=name, n=n, total=total)
+    return tr("{name}: {n} of {total} ✗ wrong", name=name, n=n, total=total)
+
+
+def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:
+    """Return what was wrong about a guess, in a sentence; variants are given as text forms."""
+    wrong = [name for name in named if name not in solved]
+    lacking = [name for name in solved if name not in named]
+    model = _model(experiment)
+    all_are_wrong = bool(wrong) and len(wrong) == len(named)
+    if all_are_wrong and solved:
+        n, values = len(named), {"names": titles(named), "model": model}
+        in_vain = tr_n(
+            "You named {names}, which does not solve it",
+            "You named {names}, which do not solve it",
+            n,
+            **values,
+        )
+        if model:
+            in_vain = tr_n(
+                "You named {names}, which does not have a lower loss than {model}",
+                "You named {names}, which do not have a lower loss than {model}",
+                n,
+                **values,
+            )
+        clauses = [in_vain]
+    else:
+        clauses = [tr("You named {names}", names=titles(named))]
+        if not solved and model:
+            clauses.append(tr("none of them has a lower loss than {model}", model=model))
+        elif not solved:
+            clauses.append(tr("none of them solves it"))
+        elif wrong:
+            clauses.append(_clause("fail", wrong, model))
+    if lacking:
+        kind: Literal["solve", "solve too"] = "solve too"
+        if len(wrong) == len(named):
+            kind = "solve"
+        clauses.append(_clause(kind, lacking, model))
+    return f"{'; '.join(clauses)}."
+
+
+def _model(experiment: Experiment) -> str:
+    task = experiment.task
+    return "" if task.loss_to_beat is None else tr(task.simple_model)
+
+
+def _clause(kind: Literal["fail", "solve", "solve too"], names: Sequence[str], model: str) -> str:
+    n, values = len(names), {"names": titles(names), "model": model}
+    if kind == "fail" and model:
+        return tr_n(
+            "{names} does not have a lower loss than {model}",
+            "{names} do not have a lower loss than {model}",
+            n,
+            **values,
+        )
+    if kind == "fail":
+        return tr_n("{names} does not solve it", "{names} do not solve it", n, **values)
+    if kind == "solve" and model:
+        return tr_n(
+            "{names} has a lower loss than {model}",
+            "{names} have a lower loss than {model}",
+            n,
+            **values,
+        )
+    if kind == "solve":
+        return tr_n("{names} solves it", "{names} solve it", n, **values)
+    if model:
+        return tr_n(
+            "{names} has a lower loss than {model}, too",
+            "{names} have a lower loss than {model}, too",
+            n,
+            **values,
+        )
+    return tr_n("{names} solves it, too", "{names} solve it, too", n, **values)

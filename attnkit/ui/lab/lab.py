@@ -1,4 +1,4 @@
-"""The state of one visitor's Lab between reruns, and how it follows the link.
+"""The state of one visitor's Lab between reruns, how it follows the link, and its settings.
 
 The link is the only home of the settings: it is read when a session begins or the visitor goes back
 in the browser's history, and it is written whenever the widgets describe a valid experiment.
@@ -6,42 +6,70 @@ in the browser's history, and it is written whenever the widgets describe a vali
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from attnkit.analysis.responses import Answers, Example
+from attnkit.examples import load_example
 from attnkit.experiment.experiment import Experiment, default_settings, settings
-from attnkit.experiment.links import link_params, read_link
+from attnkit.experiment.links import from_broken_params, link_params, read_link, with_data
 from attnkit.foundation.language import mark, tr
-from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.foundation.settings import InvalidExperiment, Problem, Setting
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.tasks import OwnData, Task, hash_in_link
+from attnkit.tasks import TASKS, OwnData, Task, hash_in_link
+from attnkit.tasks.own_data import is_hash
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.address import QUIET, Linked
+from attnkit.ui.address import QUIET, Linked, is_quiet, open_choice
+from attnkit.ui.cache import curves_only, with_variants
 from attnkit.ui.lab.classroom import lesson_link
-from attnkit.ui.lab.task_examples import shipped_example
-from attnkit.ui.render_cache import curves_only, with_variants
-from attnkit.ui.server.service import stored_experiment, training_service
+from attnkit.ui.language import page_link
+from attnkit.ui.markdown import plain
+from attnkit.ui.server.service import stored_experiment, training_service, watcher
 from attnkit.ui.watched_job import WatchedJob
 from attnkit.variants import Variant, read_variants
 from attnkit.variants.sharing import Sharing
 
-FAST_SECONDS = 2.0
-"""Estimated seconds of training below which changed settings train by themselves, if enabled."""
+
+@cache
+def shipped_example(task: str) -> Snapshot | None:
+    """Return the finished default experiment of a task; None if none ships or it is unreadable."""
+    try:
+        return load_example(task)
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _default_experiment(task: str) -> Experiment:
+    return Experiment(task=task)
+
+
+def default_examples() -> dict[str, Example | str | None]:
+    """Return an example of each task at its defaults, or the reason why there is none.
+
+    None means that the training process has not answered yet.
+    """
+    examples: dict[str, Example | str | None] = {}
+    for task in TASKS:
+        try:
+            experiment = _default_experiment(task)
+        except Exception as error:  # a task of a plugin may raise anything; the others are shown
+            examples[task] = str(error)
+        else:
+            examples[task] = training_service().example(experiment)
+    return examples
+
 
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
-
-MOST_OWN_DATA = 4
-"""Number of own tables and texts that a session keeps, the last ones, for the way back to them."""
-
-FIRST_EXAMPLE_SECONDS = 0.5
-"""Seconds that a page waits for an example of its task, so that it needs no second run for it."""
 
 
 def setting_key(name: str) -> str:
@@ -66,20 +94,15 @@ class Lab(WatchedJob, Linked):
     The run on screen is a job of the settings, or else the shipped example.
 
     Attributes:
-        experiment: The last valid settings.
         came_finished: Whether the job was finished already when it came to the screen.
         previous: Last snapshot of the job before it on the same task; its curves are drawn in grey.
         filmed_id: The job whose film a page shows, if that is another one.
-        quiet: Whether the visitor guesses before results are shown.
         hidden: Controls that a class link hides; they keep their values.
         unhidden: Controls that it hides and that the visitor has shown.
         offered: Composed variants that can be switched on and off, newest last.
-        problems: Problems of the link that was read last.
         lost: Reasons why variants were switched off by a change of task; shown once.
         own_data: The visitor's last own data, by the hash that stands for them in a link.
         awaited: Fields of a link whose own data are missing; empty if none are.
-        opened_at: Time when the page on screen was opened, on the clock of `time.monotonic`.
-        automatic: Whether changed settings that train fast are trained without a press.
     """
 
     experiment: Experiment
@@ -169,8 +192,9 @@ class Lab(WatchedJob, Linked):
 
         None while the training process has not answered yet; a text if no example can be drawn.
         """
-        found = training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS, self.watcher)
-        return tr(found) if isinstance(found, str) else found
+        # Half a second is usually enough, so that the page needs no second run for it.
+        example = training_service().example(self.experiment, 0.5, self.watcher)
+        return tr(example) if isinstance(example, str) else example
 
     def ask(self, job: Job | None, tokens: np.ndarray) -> Answers | str:
         """Return the models' answers to a phone book, or the reason why there are none.
@@ -271,7 +295,7 @@ class Lab(WatchedJob, Linked):
         existing = service.find(self.experiment, self.watcher)
         if existing is not None and existing.state == "finished" and not self.opens_untrained:
             self.show_found(existing)
-        elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
+        elif self.automatic and service.estimate(self.experiment) < 2:
             self.submit(self.experiment, reuse=True)
 
     def step(self) -> None:
@@ -358,7 +382,7 @@ class Lab(WatchedJob, Linked):
         if isinstance(experiment.task, OwnData):
             name = hash_in_link(experiment.task.data)
             self.own_data.pop(name, None)
-            last = list(self.own_data.items())[1 - MOST_OWN_DATA :]
+            last = list(self.own_data.items())[-3:]  # with this one, for the way back to them
             self.own_data = {**dict(last), name: experiment.task.data}
         self.experiment = self._followed = experiment
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
@@ -389,3 +413,201 @@ class Lab(WatchedJob, Linked):
             existing = training_service().find(self.experiment, self.watcher)
             if existing is not None:
                 self.show_found(existing)
+
+
+def open_lab(page: str = "lab") -> Lab:
+    """Return the Lab of this visitor, made from the link if it is new or the link has changed."""
+    comes_from_elsewhere = st.session_state.get("page") != page
+    lab = open_choice(
+        page,
+        "lab",
+        lambda: Lab(Experiment(), watcher=watcher(), quiet=is_quiet()),
+    )
+    if comes_from_elsewhere:
+        lab.opened_at = time.monotonic()
+    # Streamlit drops unsent values when a page is drawn anew, and a browser that never received a
+    # value draws an empty box: all are sent again for half a minute.
+    opening = time.monotonic() - lab.opened_at < 30
+    for name, value in lab.experiment.settings().items():
+        key = setting_key(name)  # Streamlit may keep a left page's old values
+        if comes_from_elsewhere:
+            st.session_state[key] = value
+        elif opening or key not in st.session_state:
+            st.session_state[key] = st.session_state.get(key, value)
+    return lab
+
+
+def lab_link(label: str, params: dict[str, str] | None = None) -> None:
+    """Draw a link that opens the Lab."""
+    link = None if params is None else with_hidden(params)
+    page_link("lab", label, icon=":material/science:", query_params=link)
+
+
+def stay() -> None:
+    """Keep the jobs of this visitor alive, whatever page they are on.
+
+    A tab that was cut off comes back as another tab, so the watcher is read anew.
+    """
+    lab: Lab | None = st.session_state.get("lab")
+    if lab is not None:
+        lab.watcher = watcher()
+        for job_id in lab.watched:
+            training_service().job(job_id, lab.watcher)
+
+
+def with_hidden(params: dict[str, str]) -> dict[str, str]:
+    """Return query parameters of the Lab that hide the controls that this visitor's link hides.
+
+    On a hosted copy, only the hash of own data stands in them: the session has the data.
+    """
+    data = params.get("data", "")
+    if data and not is_hash(data) and server_settings().hosted:
+        params = {**params, "data": hash_in_link(data)}
+    lab: Lab | None = st.session_state.get("lab")
+    return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params
+
+
+def change_task(lab: Lab, task: str, data: str = "") -> None:
+    """Switch the task, and keep the changed settings that the new task has, too.
+
+    The first seed is not kept, so that the new task opens with its finished example.
+    Variants that do not go with the new sizes stay on offer, switched off. Settings that do not
+    go with the new task are those of the task; with data of one's own, a message says so. Data that
+    cannot be used, or not on this copy, raise `InvalidExperiment`.
+    """
+
+    def experiment_of(fields: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
+        fields = {**fields, "task": task}
+        return with_data(fields, data) if data else from_broken_params(fields)
+
+    lab.read_widgets()
+    defaults = default_settings(task)
+    changed = {k: v for k, v in lab.experiment.to_params().items() if k in defaults}
+    for name in ("sharing", "first_seed", "data", "n_entries" if data else ""):
+        changed.pop(name, None)
+    is_default = lab.chosen == defaults["sharing"]
+    variants = [] if is_default else [Variant(name) for name in lab.chosen]
+    without_variants, _ = experiment_of(changed)
+    if over := server_settings().data_problems(without_variants):
+        raise InvalidExperiment(over)
+    fitting: list[Variant] = []
+    lab.lost = []
+    for variant in variants:
+        try:
+            without_variants.replace(sharing=[variant])
+        except InvalidExperiment as error:
+            lab.lost += error.problems
+        else:
+            fitting.append(variant)
+    if fitting:
+        changed["sharing"] = ",".join(fitting)
+    experiment, problems = experiment_of(changed)
+    if data:
+        lab.lost += problems
+    lab.set(experiment)
+
+
+def use_data(lab: Lab, task: str, data: str) -> None:
+    """Set up a task on data of one's own, with the settings of the link that awaits them."""
+    if not lab.awaited:
+        change_task(lab, task, data)
+        return
+    experiment, problems = with_data({**lab.awaited, "task": task}, data)
+    if over := server_settings().data_problems(experiment):
+        raise InvalidExperiment(over)
+    if lab.awaited.get("data") not in ("", hash_in_link(experiment.settings()["data"])):
+        reason = mark("but these are other data; all other settings are those of the link")
+        problems.append(Problem("data", lab.awaited["data"], reason))
+    lab.problems += problems
+    lab.set(experiment)
+
+
+MAIN_GROUPS: dict[str, tuple[str, ...]] = {
+    mark("Model"): ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask", "equal"),
+    mark("Training"): ("n_seeds", "steps", "learning_rate"),
+}
+"""Settings that are shown besides the task's own, by group; all others are under "More"."""
+
+
+def setting_widgets(
+    task: Task, hidden: Collection[str] = (), problems: Sequence[Problem] = ()
+) -> None:
+    """Draw one widget for each setting of a task, in groups; see `setting_key`.
+
+    Data of one's own, and how they are learnt, have an area of their own.
+    """
+    if "settings" in hidden:
+        return
+    labels = labels_of(task.name)
+    messages = {problem.field: problem.on_screen(labels) for problem in problems}
+    present = {name: s for name, s in settings(task.name).items() if name not in hidden}
+    for name in ("data", "learn"):
+        present.pop(name, None)
+    if task.earlier is None:
+        present.pop("earlier_steps", None)
+    if not task.lengths:
+        present.pop("longer_test", None)
+    for group, names in {mark("Task"): tuple(type(task).model_fields), **MAIN_GROUPS}.items():
+        members = [present.pop(name) for name in names if name in present]
+        if members:
+            st.markdown(f"**{tr(group)}**")
+        _grid(members, messages)
+    if present and "more" not in hidden:
+        with st.expander(tr("More"), expanded=not messages.keys().isdisjoint(present)):
+            _grid(present.values(), messages)
+
+
+def labels_of(task: str) -> dict[str, str]:
+    """Return the English label of every setting of a task, by the setting's name.
+
+    So are labels of quantities that a copy limits.
+    """
+    others = {
+        "sharing": mark("Variants"),
+        "data": mark("Data"),
+        "parameters": mark("Parameters"),
+        "memory": mark("Memory"),
+    }
+    return others | {name: s.label for name, s in settings(task).items()}
+
+
+def _grid(group: Iterable[Setting], messages: Mapping[str, str]) -> None:
+    group = list(group)
+    numbers = [setting for setting in group if setting.kind in (int, float)]
+    rows = [numbers[first : first + 2] for first in range(0, len(numbers), 2)]
+    rows += [[setting] for setting in group if setting not in numbers]
+    for row in rows:
+        columns = st.columns(2) if row[0] in numbers else [st.container()]
+        for column, setting in zip(columns, row, strict=False):
+            with column:
+                _widget(setting)
+                if setting.name in messages:
+                    st.markdown(f":red[:material/error: {plain(messages[setting.name])}]")
+
+
+def _widget(setting: Setting) -> None:
+    common: dict[str, Any] = {"label": tr(setting.label), "key": setting_key(setting.name)}
+    choices: dict[str, Any] = {
+        "options": setting.choices,
+        "format_func": lambda choice: tr(setting.label_of(choice)),
+    }
+    if setting.kind is bool:
+        st.toggle(**common, help=tr(setting.help))
+    elif len(setting.choices) > 3:  # more do not fit side by side
+        st.selectbox(**common, **choices, help=tr(setting.help))
+    elif setting.choices:
+        st.segmented_control(**common, **choices, help=tr(setting.help), required=True)
+    else:
+        # For whole numbers the browser cuts decimals (3.7 to 3, 1e3 to 1), replaces an empty box
+        # by its default and drops values out of bounds, all without a message. A decimal number
+        # without default and bounds arrives as it was typed; `Lab.read_widgets` finds its problems.
+        allowed = tr("Allowed: {allowed}.", allowed=tr(setting.allowed))
+        help_text = f"{tr(setting.help)} {allowed}"
+        st.number_input(**common, value=None, step=_step(setting), format="%g", help=help_text)
+
+
+def _step(setting: Setting) -> float:
+    """Return by how much one press of + changes a value: by more where values are large."""
+    if setting.kind is float:
+        return 0.001
+    return float(setting.multiple_of or (100 if setting.default >= 500 else 1))

@@ -38,9 +38,7 @@ from attnkit.tasks.own_files import (
     open_table,
     read_data,
 )
-from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab, setting_key
-from attnkit.ui.lab.task_change import use_data
+from attnkit.ui.lab.lab import Lab, labels_of, setting_key, use_data
 from attnkit.ui.markdown import plain
 from attnkit.ui.server.turns import fragment
 from attnkit.ui.widgets import bound
@@ -80,22 +78,13 @@ KINDS = {
 """What data can be, with labels: the names of the tasks on them."""
 
 
-EMPTY_ROWS = 24
-"""Empty rows below those with which a table to type into begins.
-
-In a row that a table does not have yet, the browser loses the letters that are typed first.
-"""
-
-
 @dataclass
 class Draft:
     """Data that the visitor brings, before they are used.
 
     Attributes:
-        way: How they come in.
         text: What was pasted or typed.
         file: Ending and content of the file that was uploaded.
-        choices: How they are to be read.
         base: Table that the editor began with, and how often it has begun.
         is_open: Whether the visitor is asked for data.
         requested: The draft that is to be used, this one or that of an example; see
@@ -161,8 +150,7 @@ class Draft:
         return read_data(content, ending, choices, opened)
 
 
-def draft_of_session() -> Draft:
-    """Return the draft of the present session."""
+def _draft_of_session() -> Draft:
     draft: Draft = st.session_state.setdefault("own_data_draft", Draft())
     return draft
 
@@ -174,7 +162,8 @@ def table_of(draft: Draft) -> pd.DataFrame:
     rows = cells.to_numpy().tolist()
     n = max([3 if draft.choices.kind == "relations" else 2, *map(len, rows)])
     heading = ROLES.get(n, [tr("column {number}", number=i + 1) for i in range(n)])
-    filled = [[*row, *[""] * (n - len(row))] for row in [*rows, *[[]] * EMPTY_ROWS]]
+    # In a row that a table does not have yet, the browser loses the letters that are typed first.
+    filled = [[*row, *[""] * (n - len(row))] for row in [*rows, *[[]] * 24]]
     return pd.DataFrame(filled, columns=list(heading), dtype="string")
 
 
@@ -205,7 +194,7 @@ _PRIVATE = mark(
 
 def ask_for_data() -> None:
     """Ask the visitor for data on the next drawing of the Lab."""
-    draft_of_session().is_open = True
+    _draft_of_session().is_open = True
 
 
 def use_requested_data(lab: Lab) -> None:
@@ -213,7 +202,7 @@ def use_requested_data(lab: Lab) -> None:
 
     If they are refused, the visitor is asked again, with the reason.
     """
-    draft = draft_of_session()
+    draft = _draft_of_session()
     requested, draft.requested = draft.requested, None
     if requested is None:
         return
@@ -227,13 +216,8 @@ def use_requested_data(lab: Lab) -> None:
 
 
 def own_data_area(lab: Lab, experiment: Experiment | None) -> None:
-    """Draw what is said of the visitor's own data, and the fields that bring others.
-
-    Args:
-        lab: The Lab.
-        experiment: Its valid experiment; None if there is none.
-    """
-    draft, task = draft_of_session(), lab.experiment.task
+    """Draw what is said of the visitor's own data, and the fields that bring others."""
+    draft, task = _draft_of_session(), lab.experiment.task
     is_own = isinstance(task, OwnData)
     asks = draft.is_open or bool(lab.awaited)
     if not is_own and not asks:
@@ -475,7 +459,6 @@ def _upload(draft: Draft) -> None:
 
 
 def _reading(draft: Draft, opened: OpenTable | None) -> str:
-    """Say how the data are read; return what is wrong with them, or nothing."""
     if not draft.source[1].strip():
         return ""
     message, roles = "", dict[str, str]()

@@ -1,24 +1,97 @@
-"""Experiments worth trying, each with a question to answer before pressing Train."""
+"""Ways into the Lab for newcomers: a tour of it, and experiments that begin with a question."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import streamlit as st
 
 from attnkit.experiment.experiment import SCHEMA, Experiment, full_size
-from attnkit.foundation.language import mark
+from attnkit.foundation.language import mark, tr
+from attnkit.ui import components
+from attnkit.ui.lab.lab import with_hidden
+
+_REQUESTS = "tour_requests"
+"""Key of the number of times that the Guide has asked the Lab to begin the tour."""
 
 
-@dataclass(frozen=True)
-class Preset:
-    """An experiment with a question, opened in the Lab by a link.
+STOPS = (
+    (
+        ".st-key-gallery",
+        mark("The task"),
+        mark(
+            "A model reads a sequence and must answer questions about it. In the first task it "
+            "reads who is whose boss, such as “Ada’s boss is Cem”, and must find one number. "
+            "“Change task” shows all tasks."
+        ),
+    ),
+    (
+        ".st-key-set_sharing",
+        mark("Who shares a matrix"),
+        mark(
+            "Attention makes queries Q, keys K and values V. QKV has a matrix for each; Q=K has "
+            "one for queries and keys, and so on. Press a name to add or remove its column."
+        ),
+    ),
+    (
+        ".st-key-actions",
+        mark("Train"),
+        mark(
+            "Train begins with the same random numbers and the same data in every column. It takes "
+            "seconds. Press it now if you like: the tour goes on."
+        ),
+    ),
+    (
+        ".ak-board-column:not(.ak-below) .ak-board-chart[style*='grid-row: 4']",
+        mark("Does it learn?"),
+        mark(
+            "The share of right answers, or the loss, while the models train. Which columns get "
+            "far, and which stay behind?"
+        ),
+    ),
+    (
+        ".ak-board-column:not(.ak-below) .ak-board-map",
+        mark("Where does it look?"),
+        mark(
+            "A row is one question; the model looks at the bright columns. The white frame marks "
+            "the right one. The circle marks the entry that points the opposite way."
+        ),
+    ),
+    (
+        ".ak-board-column:not(.ak-below) .ak-board-pair",
+        mark("Why?"),
+        mark(
+            "Two scores: from one token to another, and back. Which columns give both directions "
+            "the same number, and what can they then not tell? “Questions” has the answers, "
+            "“Attention” follows one lookup."
+        ),
+    ),
+)
+"""Steps of the tour: CSS selector of what they point at, title, and what to look at.
+
+The texts have no result of a run, which may differ."""
+
+
+def tour_area() -> None:
+    """Draw the button of the tour in the Lab, and the tour itself if the Guide began it."""
+    stops = [
+        {"targets": targets, "title": tr(title), "text": tr(text)} for targets, title, text in STOPS
+    ]
+    # The tour begins without a press of its button whenever the number of requests grows.
+    data = {"stops": stops, "requests": st.session_state.get(_REQUESTS, 0)}
+    components.component("tour", "lab")(key="tour", data=components.packed(data))
+
+
+def begin_in_lab() -> None:
+    """Open the Lab with its first experiment, and begin the tour there."""
+    st.session_state[_REQUESTS] = st.session_state.get(_REQUESTS, 0) + 1
+    st.switch_page("pages/lab.py", query_params=with_hidden({"v": str(SCHEMA)}))
+
+
+class Preset(NamedTuple):
+    """An experiment, with a question to answer before training and where the answer is seen.
 
     The texts are in English, for `tr` where they are shown.
-
-    Attributes:
-        title: Title of the card.
-        guess: Question to answer before training.
-        look: Where the result shows the answer.
-        experiment: The experiment.
     """
 
     title: str

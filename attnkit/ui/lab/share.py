@@ -28,9 +28,6 @@ _WITHOUT_DATA = mark(
     "asked to add them."
 )
 
-_LONG = 400
-"""Characters from which a link scrolls, so that what stands below it stays in sight."""
-
 OPEN = "share"
 """Key of the popover; its value tells whether it is open."""
 
@@ -94,9 +91,6 @@ def reachable(address: str) -> tuple[str, str]:
 
     A loopback address such as localhost means the computer on which it is opened. It is replaced by
     this computer's address in its network, if the server listens there.
-
-    Args:
-        address: Address in the browser; empty if it is not known.
     """
     parts = urlsplit(address)
     if not _is_loopback(parts.hostname or ""):
@@ -137,5 +131,6 @@ def _to_copy(address: str, query: str, quiet: bool) -> None:
     if quiet:
         query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
     link = address + query or f"?v={SCHEMA}"
-    height: int | Literal["content"] = 120 if len(link) > _LONG else "content"
+    # A long link scrolls, so that what stands below it stays in sight.
+    height: int | Literal["content"] = 120 if len(link) > 400 else "content"
     st.code(link, language=None, wrap_lines=True, height=height)

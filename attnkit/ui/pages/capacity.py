@@ -40,11 +40,11 @@ from attnkit.training.metrics import asymmetry
 from attnkit.ui import components
 from attnkit.ui.address import open_choice
 from attnkit.ui.lab.guess import stop_before_first_run
+from attnkit.ui.lab.lab import with_hidden
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service, watcher
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import with_hidden
 from attnkit.ui.sweeps import (
     BASELINE,
     OWN,
@@ -89,26 +89,26 @@ def draw() -> None:
     choice, live = open_choice("capacity", "capacity_chosen", CapacityChoice), open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
     stop_before_first_run()
-    result = result_of(choice, live)
+    result = _result_of(choice, live)
     if result is not None:
         choice.read_for(result.sweep)
     warn_once(choice.problems)
     tick = TICK_SECONDS if live is not None and live.moving else None
     if live is not None or result is not None:
-        fragment(show_top, run_every=tick)(choice)
+        fragment(_show_top, run_every=tick)(choice)
     if result is not None:
-        controls(choice, result)
-        fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
-        show_sections(choice, result)
+        _controls(choice, result)
+        fragment(_show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
+        _show_sections(choice, result)
     else:
-        pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
+        _pick(choice, "sweep", "Sweep", list(_titles()), _titles().__getitem__, width=340)
         st.subheader(SECTIONS["live"], anchor=False)
         sweep_form_area(choice)
     choice.write_link()
     components.load_plotly()
 
 
-def result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | None:
+def _result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | None:
     """Return the chosen sweep; None, with a message, if it cannot be read."""
     if choice.sweep == OWN and live is not None:
         return live.result()
@@ -118,7 +118,7 @@ def result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | N
             "A sweep that somebody has run here is kept only while their page stays open. "
             "Shown is one that comes with this copy."
         )
-        choice.forget_link()
+        choice.unread = {}
     try:
         return load_shipped(choice.sweep)
     except (OSError, InvalidSweep):
@@ -126,7 +126,7 @@ def result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | N
         return None
 
 
-def show_top(choice: CapacityChoice) -> None:
+def _show_top(choice: CapacityChoice) -> None:
     """Draw what the sweep concludes, and how far the visitor's own one is.
 
     This also submits the next point of the visitor's sweep, whichever sweep is on screen.
@@ -136,7 +136,7 @@ def show_top(choice: CapacityChoice) -> None:
     if live is not None:
         live.watcher = watcher()
         live.follow()
-    result = result_of(choice, live)
+    result = _result_of(choice, live)
     text, has_ratios, note = "", False, ""
     if result is not None and result.runs["error"].isna().any():
         fixed = tuple(choice.beside.items())
@@ -157,17 +157,15 @@ def show_top(choice: CapacityChoice) -> None:
         st.rerun()  # only now: a button that was pressed in the same moment has been heard
 
 
-def titles() -> dict[str, str]:
-    """Return the titles of the sweeps that this visitor can choose, by name."""
+def _titles() -> dict[str, str]:
     return SHIPPED | ({OWN: "Your own sweep"} if open_live_sweep() is not None else {})
 
 
-def controls(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw the widgets that choose the sweep, the measure, the axes and the variants."""
+def _controls(choice: CapacityChoice, result: SweepResult) -> None:
     sweep = result.sweep
     with st.container(horizontal=True, vertical_alignment="bottom", key="capacity_controls"):
-        pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
-        pick(choice, "measure", "Measure", list(MEASURES), MEASURES.__getitem__, width=250)
+        _pick(choice, "sweep", "Sweep", list(_titles()), _titles().__getitem__, width=340)
+        _pick(choice, "measure", "Measure", list(MEASURES), MEASURES.__getitem__, width=250)
         with st.popover("Axes and variants", icon=":material/tune:"):
             for side, label in (("x", "Across"), ("y", "Upwards")):
                 take = partial(choice.take_axis, side)
@@ -178,20 +176,19 @@ def controls(choice: CapacityChoice, result: SweepResult) -> None:
                     **bound(choice, side, f"capacity_{side}", take),
                     disabled=len(sweep.axes) < 2,
                 )
-            pick_values(choice, result, choice.beside)
+            _pick_values(choice, result, choice.beside)
             take_all = partial(choice.take_variants, sweep)
             variants = bound(choice, "variants", "capacity_variants", take_all)
             st.multiselect("Variants", sweep.sharing, format_func=title_of, **variants)
 
 
-def show_phase(choice: CapacityChoice) -> None:
-    """Draw the phase diagram, and the chosen cell below it."""
-    result = result_of(choice, open_live_sweep())
+def _show_phase(choice: CapacityChoice) -> None:
+    result = _result_of(choice, open_live_sweep())
     if result is None or not result.runs["error"].isna().any():
         return
     fixed = tuple(choice.beside.items())
     phase = phase_of(result, choice.x, choice.y, choice.measure, choice.variants, fixed)
-    row = None if choice.cell is None else row_of(result, choice.cell)
+    row = None if choice.cell is None else _row_of(result, choice.cell)
     figures = phase.figures
     if row is not None:
         figures = {most: with_mark(one, int(str(row.name))) for most, one in figures.items()}
@@ -199,14 +196,14 @@ def show_phase(choice: CapacityChoice) -> None:
         figures[0],
         key=PHASE,
         alt=phase.finding,
-        title=f"{MEASURES[choice.measure]}. {titles()[choice.sweep]}",
+        title=f"{MEASURES[choice.measure]}. {_titles()[choice.sweep]}",
         file=f"attnkit-capacity-{choice.sweep}",
         narrower={most: figure for most, figure in figures.items() if most},
         table=phase.numbers,
         picked=lambda: take_mark(choice, result, components.reported(PHASE, "picked", Mark)),
     )
     st.caption(plain(phase.key))
-    show_card(choice, result)
+    _show_card(choice, result)
     choice.write_link()
 
 
@@ -220,15 +217,13 @@ def take_mark(choice: CapacityChoice, result: SweepResult, mark: int | list[int]
         choice.cell = Cell(tuple(values), Variant(row["sharing"]))
 
 
-def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
-    """Return the row of a cell; None if it was not run."""
+def _row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
     where = {"sharing": str(cell.variant), **cell.values_in(result.sweep)}
     table = slice_at(table_of(result), where)
     return table.iloc[0] if len(table) else None
 
 
-def show_card(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw a list of all cells of the diagram, the numbers of the chosen one, and its button."""
+def _show_card(choice: CapacityChoice, result: SweepResult) -> None:
     sweep = result.sweep
     beside = choice.beside.items()
     cells = [
@@ -247,12 +242,11 @@ def show_card(choice: CapacityChoice, result: SweepResult) -> None:
             **bound(choice, "cell", "capacity_pick"),
         )
         if choice.cell is not None:
-            show_cell(result, choice.cell)
+            _show_cell(result, choice.cell)
 
 
-def show_cell(result: SweepResult, cell: Cell) -> None:
-    """Draw the numbers of a cell, and the button that trains it in the Lab."""
-    row = row_of(result, cell)
+def _show_cell(result: SweepResult, cell: Cell) -> None:
+    row = _row_of(result, cell)
     lines = ["not run yet" if result.n_missing else "not run"]
     if row is not None:
         lines = numbers_of(row.to_dict())
@@ -285,9 +279,9 @@ def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:
     Raises:
         InvalidExperiment: If the cell is impossible.
     """
-    variant, row = cell.variant, row_of(result, cell)
+    variant, row = cell.variant, _row_of(result, cell)
     experiment = result.sweep.experiment(cell.values_in(result.sweep), [variant])
-    base = None if variant == BASELINE else row_of(result, cell._replace(variant=BASELINE))
+    base = None if variant == BASELINE else _row_of(result, cell._replace(variant=BASELINE))
     rate = experiment.training.learning_rate if row is None else float(row["learning_rate"])
     if base is None or base["error"] is not None:
         return experiment.replace(learning_rate=rate)
@@ -297,21 +291,19 @@ def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:
     return experiment.replace(learning_rate=base_rate, sharing=[BASELINE, variant])
 
 
-def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw the measure over one axis, a line per variant."""
+def _show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
-        pick_values(choice, result, [choice.y])
+        _pick_values(choice, result, [choice.y])
     table = shown_cells(result, choice.variants, choice.beside_x)
     title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
     args = (table, choice.x, choice.measure)
     _figure("slices", plot_slice(*args), describe_slice(*args), title, table)
 
 
-def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw the differences of two variants, seed by seed, at every point."""
+def _show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
         for side, label in (("one", "One"), ("other", "minus")):
-            pick(choice, side, label, result.sweep.sharing, title_of, width=180)
+            _pick(choice, side, label, result.sweep.sharing, title_of, width=180)
     names = (str(choice.one), str(choice.other))
     title = f"{title_of(choice.one)} minus {title_of(choice.other)}"
     measure: DifferenceMeasure = "accuracy"
@@ -324,37 +316,34 @@ def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     st.caption(plain(finding))
 
 
-def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw the accuracy of all variants against a cost."""
+def _show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
-        pick(choice, "cost", "Cost", list(COSTS), COSTS.__getitem__, width=240)
-        pick_values(choice, result, [choice.y])
+        _pick(choice, "cost", "Cost", list(COSTS), COSTS.__getitem__, width=240)
+        _pick_values(choice, result, [choice.y])
     table, cost = slice_at(table_of(result), choice.beside_x), choice.cost
     title = f"Accuracy against {COSTS[cost]}"
     _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
     st.caption(plain(FRONTIER_KEY))
 
 
-def show_sections(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw the buttons that open a section, and the open section."""
+def _show_sections(choice: CapacityChoice, result: SweepResult) -> None:
     figures = {
-        "slices": show_slices,
-        "difference": show_difference,
-        "frontier": show_frontier,
-        "numbers": show_numbers,
+        "slices": _show_slices,
+        "difference": _show_difference,
+        "frontier": _show_frontier,
+        "numbers": _show_numbers,
     }
     draw = {name: partial(show, choice, result) for name, show in figures.items()}
     draw = {**(draw if len(result.runs) else {}), "live": partial(sweep_form_area, choice)}
     sections(choice, SECTIONS, draw, "capacity_section")
 
 
-def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
-    """Draw the table of the cells, and the downloads of everything."""
+def _show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
     table = shown_cells(result, choice.variants, choice.beside)
-    titles = {name: label_of(name) for name in result.sweep.axes} | _TITLES
-    titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
+    columns = {name: label_of(name) for name in result.sweep.axes} | _TITLES
+    columns |= MEASURES | {str(name): title for name, title in COSTS.items()}
     st.dataframe(
-        table.drop(columns="solved").rename(columns=titles),
+        table.drop(columns="solved").rename(columns=columns),
         hide_index=True,
         height=380,
         placeholder="–",
@@ -381,8 +370,7 @@ def runs_csv(result: SweepResult) -> str:
     return csv_of_frame(runs)
 
 
-def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:
-    """Let the visitor choose the values of axes that a figure does not draw."""
+def _pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:
     for name in filter(None, names):
         st.selectbox(
             label_of(name),
@@ -393,7 +381,7 @@ def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str
         )
 
 
-def pick(
+def _pick(
     choice: CapacityChoice,
     field: str,
     label: str,
@@ -402,13 +390,11 @@ def pick(
     *,
     width: int,
 ) -> None:
-    """Let the visitor choose the value of a field of their choice from a list."""
     widget = bound(choice, field, f"capacity_{field}")
     st.selectbox(label, options, format_func=in_words, width=width, **widget)
 
 
 def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataFrame) -> None:
-    """Draw the figure of a section, with a description for people who do not see it."""
     components.picture(
         figure,
         key=f"capacity_{name}_figure",

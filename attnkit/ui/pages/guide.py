@@ -12,14 +12,14 @@ from attnkit.service.classes import LEAST_PUPILS, MOST_PUPILS, USUAL_PUPILS
 from attnkit.service.server import server_settings
 from attnkit.ui import components, words
 from attnkit.ui.address import dashboard_address, with_language
-from attnkit.ui.lab import classroom, tour
+from attnkit.ui.lab import classroom
+from attnkit.ui.lab.classroom import lesson_field, lessons
 from attnkit.ui.lab.guess import awaits_first_run, stop_before_first_run
-from attnkit.ui.lab.presets import PRESETS, Preset
+from attnkit.ui.lab.lab import lab_link
+from attnkit.ui.lab.presets import PRESETS, Preset, begin_in_lab
 from attnkit.ui.lab.share import reachable
 from attnkit.ui.language import page_link
-from attnkit.ui.reference.lessons import lesson_field, lessons
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import lab_link
 from attnkit.ui.widgets import bound, warn_once
 
 
@@ -32,13 +32,12 @@ def draw() -> None:
     warn_once(problems)
     if name:
         st.query_params["lesson"] = name  # a link of the Guide to itself leaves the address alone
-        show_lesson(name)
+        _show_lesson(name)
     else:
-        show_guide()
+        _show_guide()
 
 
-def show_guide() -> None:
-    """Draw what a newcomer needs."""
+def _show_guide() -> None:
     st.title(tr("Guide"), anchor=False)
     with st.container(key="conclusion"):
         st.markdown(tr("Attention looks tokens up by likeness. Why does it need three matrices?"))
@@ -53,7 +52,7 @@ def show_guide() -> None:
     )
     label = tr("Take the tour: six steps in the Lab")
     if st.button(label, type="primary", icon=":material/tour:"):
-        tour.begin_in_lab()
+        begin_in_lab()
     components.glossary(Experiment(), key="glossary")
     with st.container(horizontal=True, vertical_alignment="center"):
         page_link("questions", tr("The answers"), icon=":material/help:")
@@ -62,13 +61,12 @@ def show_guide() -> None:
             first = {"lesson": name}
             label, icon = tr("Five lessons for a class"), ":material/school:"
             page_link("guide", label, icon=icon, query_params=first)
-    show_presets()
+    _show_presets()
     with st.expander(tr("What the words mean")):
         words.glossary()
 
 
-def show_presets() -> None:
-    """Draw a list of experiments worth trying, and the chosen one."""
+def _show_presets() -> None:
     st.subheader(tr("Predict, then train"), anchor=False)
     titles = [preset.title for preset in PRESETS]
     chosen = st.pills(
@@ -82,11 +80,10 @@ def show_presets() -> None:
         label_visibility="collapsed",
         persist_state="session",  # Back from the Lab shows it again
     )
-    show_preset(PRESETS[titles.index(chosen)] if chosen in titles else PRESETS[0])
+    _show_preset(PRESETS[titles.index(chosen)] if chosen in titles else PRESETS[0])
 
 
-def show_preset(preset: Preset) -> None:
-    """Draw one experiment: its question, the way into the Lab, and where to look afterwards."""
+def _show_preset(preset: Preset) -> None:
     with st.container(border=True, key="preset_card"):
         st.markdown(f"**{tr(preset.title)}**  \n{tr(preset.guess)}")
         lab_link(tr("Set it up in the Lab"), preset.params)
@@ -95,9 +92,15 @@ def show_preset(preset: Preset) -> None:
                 st.markdown(tr(preset.look))
 
 
-def show_lesson(name: str) -> None:
-    """Draw a lesson; the page is printed without the choice of lessons and other controls."""
+def _show_lesson(name: str) -> None:
     listed, lesson = list(lessons()), lessons()[name]
+
+    def open_lesson(other: str) -> None:
+        st.query_params["lesson"] = other
+
+    def close_lesson() -> None:
+        st.query_params.pop("lesson", None)
+
     st.title(lesson.title, anchor=False)
     stop_before_first_run()  # it has the answer
     st.pills(
@@ -121,7 +124,7 @@ def show_lesson(name: str) -> None:
     if warning:
         st.caption(warning)
     if server_settings().classes:
-        show_class(name, address, shared)
+        _show_class(name, address, shared)
         st.markdown(tr("**Link that does not collect guesses**"))
     st.code(shared + lesson.query, language=None, wrap_lines=True)
     label = tr("See it as the class will")
@@ -129,13 +132,10 @@ def show_lesson(name: str) -> None:
     st.markdown(lesson.after)
 
 
-def show_class(name: str, address: str, shared: str) -> None:
+def _show_class(name: str, address: str, shared: str) -> None:
     """Let the teacher begin a class with a lesson; draw its link and that of the page to project.
 
-    Args:
-        name: Name of the lesson.
-        address: Address of the dashboard in the browser.
-        shared: Address of the dashboard that others can open.
+    `shared` is the address of the dashboard that others can open.
     """
     room = classroom.begun(name)
     if room is None:
@@ -144,7 +144,9 @@ def show_class(name: str, address: str, shared: str) -> None:
             "Begins a new class: a short link, and a page to project, which shows how many have "
             "guessed what. Guesses are numbers without names."
         )
-        begin_button(name, label, ":material/groups:", help_text, key="begin_class", type="primary")
+        _begin_button(
+            name, label, ":material/groups:", help_text, key="begin_class", type="primary"
+        )
         return
     with st.container(key="class_link"):  # it is not printed
         st.markdown(tr("**Link that collects the class's guesses**"))
@@ -161,10 +163,10 @@ def show_class(name: str, address: str, shared: str) -> None:
         )
         label = tr("Begin another class")
         help_text = tr("With a link of its own. The present class stays open where it is open.")
-        begin_button(name, label, ":material/group_add:", help_text, key="begin_another")
+        _begin_button(name, label, ":material/group_add:", help_text, key="begin_another")
 
 
-def begin_button(
+def _begin_button(
     name: str,
     label: str,
     icon: str,
@@ -173,7 +175,6 @@ def begin_button(
     key: str,
     type: Literal["primary", "tertiary"] = "tertiary",
 ) -> None:
-    """Draw the button that begins a class with a lesson, beside the number of its pupils."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.number_input(
             tr("Pupils"),
@@ -196,13 +197,3 @@ def begin_button(
             key=key,
             help=help_text,
         )
-
-
-def open_lesson(name: str) -> None:
-    """Open a lesson in place of another one."""
-    st.query_params["lesson"] = name
-
-
-def close_lesson() -> None:
-    """Go back to the Guide."""
-    st.query_params.pop("lesson", None)

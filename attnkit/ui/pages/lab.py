@@ -1,7 +1,8 @@
 """The Lab: choose variants, press Train, watch them learn side by side.
 
-This module arranges the page. `attnkit.ui.lab.lab` keeps the visitor's settings
-and the run on screen between two runs of the page; the other modules of that folder draw the parts.
+This module arranges the page, and draws its status line and buttons. `attnkit.ui.lab.lab` keeps
+the visitor's settings and the run on screen between two runs of the page; the other modules of that
+folder draw the parts.
 """
 
 from __future__ import annotations
@@ -15,48 +16,46 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment.experiment import Experiment, full_size
 from attnkit.experiment.links import problems_in_words
-from attnkit.foundation.language import mark, tr
+from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS, OwnData
 from attnkit.training.joining import can_share_runs
 from attnkit.training.pace import duration_in_words
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
-from attnkit.ui.lab import classroom, composer, own_attention, share, task_examples
+from attnkit.ui.cache import board, finding, measures_finding, planned_board
+from attnkit.ui.lab import classroom, composer, share
 from attnkit.ui.lab.board import (
-    draw_board,
-    draw_planned_board,
     explain_result,
     larger_charts,
+    numbers,
     pick_view,
 )
-from attnkit.ui.lab.controls import labels_of, setting_widgets
 from attnkit.ui.lab.custom_phone_book import custom_phone_book_area
-from attnkit.ui.lab.guess import follow_class, guess_area, quiet_switch
-from attnkit.ui.lab.lab import MOST_COLUMNS, Lab, setting_key
-from attnkit.ui.lab.numbers import numbers
+from attnkit.ui.lab.guess import awaits_guess, follow_class, guess_area, quiet_switch
+from attnkit.ui.lab.lab import (
+    MOST_COLUMNS,
+    Lab,
+    change_task,
+    default_examples,
+    labels_of,
+    open_lab,
+    setting_key,
+    setting_widgets,
+)
 from attnkit.ui.lab.own_data import ask_for_data, own_data_area, use_requested_data
-from attnkit.ui.lab.status import earlier_task_note, status_line
-from attnkit.ui.lab.task_change import change_task
-from attnkit.ui.lab.tour import tour_area
-from attnkit.ui.lab.training_buttons import training_buttons
+from attnkit.ui.lab.presets import tour_area
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.service import training_service
+from attnkit.ui.server.service import training_service, training_time
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import open_lab
-from attnkit.ui.watched_job import moves, show_refusal
+from attnkit.ui.watched_job import moves, show_refusal, status_of
 from attnkit.ui.widgets import bound
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.3
 """Seconds between two updates of the live area while at most three experiments train."""
-
-MOST_TICKS = 10
-"""Factor by which updates become rarer, at most, while many experiments take turns."""
-
-AWAIT_SECONDS = 0.5
-"""Seconds between two checks whether missing examples have been drawn."""
 
 FIRST_WORDS = {
     *("Q, K, V, W", "QKV, Q=K, K=V, Q=V, Q=K=V", "V=I, K=I", "token", "score", "attention"),
@@ -80,7 +79,9 @@ def draw() -> None:
     and the row of buttons get their places first, and their contents once the settings are read.
     """
     require_route()
-    components.load_board()
+    # A component's code is sent with every change of its data, and the code that draws the board is
+    # much larger than the data of a tick.
+    components.component("lab", "lab", "board")(key="board_js", height=0)
     if classroom.names_no_lesson():  # the first task would be another one than the lesson's
         with st.container(horizontal=True, key="bar"):
             st.title(tr(_TITLE), anchor=False)
@@ -108,18 +109,23 @@ def draw() -> None:
         lab.problems, lab.lost, lab.refusal = messages
         st.rerun()
 
-    show_messages(lab)
+    _show_messages(lab)
 
-    # Before the thumbnails are drawn: some may come meanwhile, and would be missing on the page.
-    some_missing = task_examples.thumbnails_missing()
+    examples = default_examples()
+    some_missing = None in examples.values()
     with bar:
-        show_task(lab)
+        st.title(tr(_TITLE), anchor=False, width="content")
+        task = lab.experiment.task
+        if "task" in lab.hidden:
+            st.markdown(f"**{tr(task.title)}**  \n{tr(task.question)}")
+        else:
+            components.task_gallery(task.name, examples, _request_task, key="gallery")
         buttons = st.container(horizontal=True, key="actions", width="content")
         linking = st.popover(
             tr("Share"), icon=":material/share:", key=share.OPEN, on_change="rerun"
         )
     with chooser:
-        adding = pick_variants(lab)
+        adding = _pick_variants(lab)
         explaining = st.popover(
             tr("What the words mean"),
             icon=":material/menu_book:",
@@ -127,20 +133,20 @@ def draw() -> None:
             on_change="rerun",
         )
         tour_area()
-    experiment = read_settings(lab)
+    experiment = _read_settings(lab)
     if experiment is not None:
         with chooser:
-            full_size_button(lab)
+            _full_size_button(lab)
     example = lab.example_of_maps()
     with bringing:
         own_data_area(lab, experiment)
-    fill(adding, partial(composer.variant_form, lab))
-    fill(explaining, explain_words)
-    fill(linking, partial(share.share_form, lab, experiment is not None))
+    _fill(adding, partial(composer.variant_form, lab))
+    _fill(explaining, _explain_words)
+    _fill(linking, partial(share.share_form, lab, experiment is not None))
     job = lab.job
     if experiment is not None and experiment.unequal_costs:
         st.warning(plain(experiment.unequal_costs))
-    own_attention.changed_files(lab)
+    composer.changed_files(lab)
     guess_area(lab)
     with buttons:
         training_buttons(lab, experiment, job)
@@ -148,13 +154,13 @@ def draw() -> None:
 
     # Streamlit runs a fragment again by itself, without the rest of the page. What it takes from
     # this function, such as `moving`, is then as the rest of the page was drawn.
-    moving, tick = moves(job), tick_seconds()
+    moving, tick = moves(job), _tick_seconds()
 
     @partial(fragment, run_every=tick if moving else None)
     def live() -> None:
         now = lab.job
-        live_area(lab, now, is_valid=experiment is not None)
-        has_other_pace = not 0.5 < tick_seconds() / tick < 2
+        _live_area(lab, now, is_valid=experiment is not None)
+        has_other_pace = not 0.5 < _tick_seconds() / tick < 2
         if moving and (not moves(now) or has_other_pace):
             redraw()
 
@@ -164,12 +170,12 @@ def draw() -> None:
     numbers(lab, job)
     if example is None or some_missing:
 
-        @partial(fragment, run_every=AWAIT_SECONDS)
+        @partial(fragment, run_every=0.5)
         def await_examples() -> None:
             if example is None:
                 has_come = lab.example_of_maps() is not None
             else:
-                has_come = not task_examples.thumbnails_missing()
+                has_come = None not in default_examples().values()
             if has_come:
                 redraw()
 
@@ -179,8 +185,7 @@ def draw() -> None:
             fragment(custom_phone_book_area)(lab)
 
 
-def show_messages(lab: Lab) -> None:
-    """Show once what was wrong with the link, and what does not go with a new task."""
+def _show_messages(lab: Lab) -> None:
     if lab.problems:
         details = plain(problems_in_words(lab.problems))
         st.warning(
@@ -203,25 +208,12 @@ def show_messages(lab: Lab) -> None:
         lab.lost = []
 
 
-def show_task(lab: Lab) -> None:
-    """Draw the title, and the gallery of tasks unless a class link hides it."""
-    st.title(tr(_TITLE), anchor=False, width="content")
-    task = lab.experiment.task
-    if "task" in lab.hidden:
-        st.markdown(f"**{tr(task.title)}**  \n{tr(task.question)}")
-    else:
-        examples = task_examples.thumbnail_examples()
-        components.task_gallery(task.name, examples, request_task, key="gallery")
-
-
-def request_task() -> None:
-    """Remember the task whose card was pressed, for the run of the page that follows."""
+def _request_task() -> None:
     st.session_state[REQUESTED_TASK] = components.reported("gallery", "chosen", str)
 
 
-def pick_variants(lab: Lab) -> PopoverContainer | None:
-    """Draw the switches of the variants; return the popover that adds one, unless it is hidden."""
-    if own_attention.take_loaded(lab):
+def _pick_variants(lab: Lab) -> PopoverContainer | None:
+    if composer.take_loaded(lab):
         st.session_state[composer.OPEN] = False
     if "sharing" not in lab.hidden:
         st.pills(
@@ -240,7 +232,7 @@ def pick_variants(lab: Lab) -> PopoverContainer | None:
     )
 
 
-def read_settings(lab: Lab) -> Experiment | None:
+def _read_settings(lab: Lab) -> Experiment | None:
     """Draw the widgets of the settings and return their experiment.
 
     Their values are read first, from the session's state, because every widget shows what is wrong
@@ -278,22 +270,20 @@ def read_settings(lab: Lab) -> Experiment | None:
     return lab.experiment
 
 
-def fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
-    """Draw the content of a popover that is open."""
+def _fill(popover: PopoverContainer | None, draw: Callable[[], None]) -> None:
     if popover is not None and popover.open:
         with popover:
             draw()
 
 
-def explain_words() -> None:
-    """Draw the meaning of the terms that a newcomer meets here; all others are folded."""
+def _explain_words() -> None:
     page_link("guide", tr("More in the Guide"))  # keys scroll from here
     words.glossary(FIRST_WORDS, "first")
     with st.expander(tr("Further words")):
         words.glossary(words.WORDS.keys() - FIRST_WORDS, "further")
 
 
-def full_size_button(lab: Lab) -> None:
+def _full_size_button(lab: Lab) -> None:
     """Draw the button that sets up the task at full size.
 
     There is none if the defaults are the full size, if it is set up already, or if a class link
@@ -321,13 +311,12 @@ def full_size_button(lab: Lab) -> None:
     )
 
 
-def tick_seconds() -> float:
+def _tick_seconds() -> float:
     """Return the seconds between two updates: the more experiments take turns, the more seconds."""
-    return TICK_SECONDS * min(max(training_service().n_active / 3, 1.0), MOST_TICKS)
+    return TICK_SECONDS * min(max(training_service().n_active / 3, 1.0), 10)
 
 
-def live_area(lab: Lab, job: Job | None, *, is_valid: bool) -> None:
-    """Draw everything that changes while models learn; drawn again at every tick."""
+def _live_area(lab: Lab, job: Job | None, *, is_valid: bool) -> None:
     snapshot = lab.shown(job)
     status = status_line(lab, job, snapshot, is_valid=is_valid)
     with st.container(key="live"):
@@ -338,16 +327,162 @@ def live_area(lab: Lab, job: Job | None, *, is_valid: bool) -> None:
             appears = tr("Untrained: curves and attention maps appear here.")
             reason.markdown(f"{tr(words.ROLES)}  \n{appears}")
             state.markdown(status)
-            draw_planned_board(lab.experiment)
+            columns = lab.experiment
+            alt = tr_n(
+                "{n} variant. Nothing is trained yet.",
+                "{n} variants. Nothing is trained yet.",
+                len(columns.sharing),
+            )
+            drawing = planned_board(columns)
         else:
             with state:
-                st.markdown(f"{status} {earlier_task_note(snapshot)}".strip(), width="stretch")
-                view = pick_view(snapshot.experiment)
+                st.markdown(f"{status} {_earlier_task_note(snapshot)}".strip(), width="stretch")
+                seed, layer, head = pick_view(snapshot.experiment)
             with reason:
-                explain_result(snapshot, view.seed)
+                explain_result(snapshot, seed)
             # Where runs can be shared, chosen variants that are not trained yet have columns, too.
             is_comparable = can_share_runs(snapshot.experiment, lab.experiment)
             columns = (lab if is_comparable else snapshot).experiment
-            draw_board(snapshot, columns, view, lab.previous)
+            alt = f"{finding(snapshot)} {measures_finding(snapshot)}"
+            drawing = board(snapshot, columns, seed, layer, head, lab.previous)
+        components.board(drawing, key="board", alt=alt)
     if snapshot is not None:
         larger_charts(lab, snapshot)
+
+
+def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
+    """Return one line about the run on screen; Markdown."""
+    if job is None:
+        return _line_without_job(lab, snapshot, is_valid=is_valid)
+    came_finished = job.state == "finished" and lab.came_finished
+    status = status_of(job, snapshot, came_finished=came_finished)
+    if job.state == "failed":
+        return " ".join([status, tr("Press **Train** to try again.")])
+    if not job.begun:
+        advice = {
+            "stopped": tr("Press **Train** to queue it again."),
+            "paused": tr("**Train** takes its place in the queue again."),
+        }
+        return " ".join(filter(None, [status, advice.get(job.state)]))
+    if snapshot is None or job.snapshot is None:
+        return status
+    notes = [tr("The training was interrupted and began anew.")] if job.restarts else []
+    notes += _untrained_note(lab, snapshot)
+    if not is_valid:
+        notes = [tr("These columns show the last training: your settings cannot be trained.")]
+    if job.unstored:
+        reason = plain(tr(job.unstored))
+        unstored = tr("Not stored: {reason}.", reason=reason)
+        if job.tried_again:
+            unstored = tr("Not stored yet: {reason}.", reason=reason)
+        notes.insert(0, unstored)
+    if came_finished and not notes:
+        time = training_time(snapshot.experiment, reuse=False)
+        notes = [tr("Press **Train** to watch it happen, in {time}.", time=time)]
+    others = [tr("For others who watch, it goes on.")] if lab.private_state is not None else []
+    return " ".join([status, *others, *notes])
+
+
+def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) -> str:
+    if not is_valid:
+        return tr("These settings cannot be trained: the reason stands above.")
+    if snapshot is None:
+        advice = tr("Not trained yet. Press **Train**.")
+        if awaits_guess(lab):
+            advice = tr("Not trained yet. Guess, then press **Train**.")
+        return f"{advice} {_time_it_takes(lab)}"
+    example = tr_n(
+        "A finished example: {n} model, {steps} steps.",
+        "A finished example: {n} models, {steps} steps.",
+        snapshot.experiment.n_runs,
+        steps=snapshot.experiment.training.steps,
+    )
+    watching = [tr("Press **Train** to watch it happen."), _time_it_takes(lab)]
+    notes = _untrained_note(lab, snapshot) or watching
+    return f"{' '.join([example, *notes])}  \n{tr(words.ROLES)}"
+
+
+def _time_it_takes(lab: Lab) -> str:
+    return tr("It takes {time}.", time=training_time(lab.experiment, reuse=not lab.opens_untrained))
+
+
+def _untrained_note(lab: Lab, snapshot: Snapshot) -> list[str]:
+    if not can_share_runs(snapshot.experiment, lab.experiment):
+        note = tr(
+            "These columns show the last training, which had other settings. Press **Train** to "
+            "train yours."
+        )
+        return [note, _time_it_takes(lab)]
+    names = ", ".join(title_of(variant) for variant in lab.lacking(snapshot.experiment))
+    note = tr("Not trained yet: {names}. Press **Train**.", names=plain(names))
+    return [note, _time_it_takes(lab)] if names else []
+
+
+def _earlier_task_note(snapshot: Snapshot) -> str:
+    turn = snapshot.experiment.training.earlier_steps
+    if not turn:
+        return ""
+    if snapshot.step < turn:
+        return tr("Until step {step} the embedding is trained on the earlier question.", step=turn)
+    return tr(
+        "Since step {step} the embedding is frozen and all else learns the new question.",
+        step=turn,
+    )
+
+
+def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -> None:
+    """Draw the buttons, except those that a class link hides."""
+    fits = job is not None and job.experiment == experiment
+    active = job is not None and job.active
+    paused = job is not None and job.state == "paused"
+    invalid = experiment is None or awaits_guess(lab)
+    st.button(
+        _train_label(lab, job, fits=fits),
+        type="primary",
+        icon=":material/play_arrow:",
+        width=168,  # as wide as its longest label, so that the others stay where they are
+        on_click=lab.train,
+        disabled=invalid or (active and fits),
+        key="train",
+    )
+    stepping = invalid or active or (paused and lab.private_state is not None)
+    step_help = tr("Train up to the next evaluation, then pause.")
+    stop_help = tr("End this run and keep what it reached.")
+    reset_help = tr("Back to step 0: the same weights and the same data again.")
+    seeds_help = tr("Other weights and other data, same settings; trains at once.")
+    for key, label, icon, press, disabled, tip in (
+        ("pause", tr("Pause"), "pause", lab.pause, not active, None),
+        ("step", tr("Step"), "skip_next", lab.step, stepping, step_help),
+        ("stop", tr("Stop"), "stop", lab.stop, not (active or paused), stop_help),
+        ("reset", tr("Reset"), "replay", lab.reset, invalid, reset_help),
+        ("new_seeds", tr("New seeds"), "casino", lab.new_seeds, invalid, seeds_help),
+    ):
+        if key == "stop" or "buttons" not in lab.hidden:
+            icon = f":material/{icon}:"
+            st.button(label, icon=icon, on_click=press, disabled=disabled, key=key, help=tip)
+    if lab.hidden or lab.unhidden:
+        st.button(
+            tr("Show all controls") if lab.hidden else tr("Hide controls again"),
+            icon=":material/visibility:" if lab.hidden else ":material/visibility_off:",
+            type="tertiary",
+            on_click=lab.show_all,
+            key="show_all",
+        )
+
+
+def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:
+    if awaits_guess(lab):
+        return tr("Guess first")
+    # Translators: Label of the button that begins training; the texts that name it say **Train**.
+    train = tr("Train")
+    if job is None:
+        return train
+    if not fits:
+        keeps_runs = job.state == "finished" and not lab.opens_untrained
+        keeps_runs = keeps_runs and can_share_runs(job.experiment, lab.experiment)
+        is_partly_new = keeps_runs and bool(lab.lacking(job.experiment))
+        return tr("Train what is new") if is_partly_new else tr("Train new settings")
+    if job.state == "finished" and not lab.came_finished:  # the visitor has seen it train
+        return tr("Train again")
+    has_steps = job.snapshot is not None and job.snapshot.step > 0
+    return tr("Resume") if job.state in ("paused", "stopped") and has_steps else train

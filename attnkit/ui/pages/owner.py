@@ -8,31 +8,26 @@ from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
+from streamlit import runtime
 
 from attnkit.foundation.machine import free_and_total_memory, megabytes_of
 from attnkit.foundation.settings import PREFIX
 from attnkit.service.logs import versions
 from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.owner import (
+from attnkit.ui.server.service import (
+    SIGNED_IN,
     has_page,
     is_signed_in,
-    n_sessions,
+    result_store,
     shut_seconds,
     sign_in,
-    sign_out,
     store_megabytes,
-    store_notes,
+    training_service,
 )
-from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
-
-TICK_SECONDS = 2.0
-"""Seconds between two updates of the numbers and the queue."""
-
-ENDED = ("finished", "stopped", "failed")
-"""States of jobs that neither train nor wait."""
 
 
 def draw() -> None:
@@ -46,11 +41,17 @@ def draw() -> None:
     ):
         st.title("Owner", anchor=False, width="content")
         if is_signed_in():
-            st.button("Sign out", icon=":material/logout:", on_click=sign_out, key="owner_sign_out")
+            st.button(
+                "Sign out",
+                icon=":material/logout:",
+                on_click=st.session_state.pop,
+                args=(SIGNED_IN, None),
+                key="owner_sign_out",
+            )
     if not is_signed_in():
-        sign_in_form()
+        _sign_in_form()
         return
-    fragment(live_area, run_every=TICK_SECONDS)()
+    fragment(_live_area, run_every=2)()
     st.subheader("Versions", anchor=False)
     st.markdown(", ".join(f"{name} {version}" for name, version in versions().items()))
     st.subheader("Settings", anchor=False)
@@ -69,13 +70,11 @@ def draw() -> None:
     )
 
 
-def try_secret() -> None:
-    """Sign in with the typed secret, and remember if it was wrong."""
-    st.session_state.owner_was_wrong = not sign_in(st.session_state.owner_secret)
+def _sign_in_form() -> None:
 
+    def try_secret() -> None:
+        st.session_state.owner_was_wrong = not sign_in(st.session_state.owner_secret)
 
-def sign_in_form() -> None:
-    """Draw the form that asks for the secret, and say why the last attempt failed."""
     st.markdown("For whoever runs this copy.")
     with st.form("owner_door", clear_on_submit=True, width=420):
         st.text_input(
@@ -93,12 +92,11 @@ def sign_in_form() -> None:
         st.error(" ".join(messages), width=420)
 
 
-def live_area() -> None:
-    """Draw the numbers and the queue, which change by themselves, while the owner is signed in."""
+def _live_area() -> None:
     if not is_signed_in():
         st.rerun()
     jobs = training_service().overview()
-    show_metrics(jobs)
+    _show_metrics(jobs)
     st.subheader("Experiments", anchor=False)
     st.dataframe(
         pd.DataFrame(jobs).drop(columns="id", errors="ignore"),
@@ -132,9 +130,13 @@ def live_area() -> None:
         },
         alt="Experiments that train, wait or have ended",
     )
-    service, moving = training_service(), [job for job in jobs if job["state"] not in ENDED]
-    active = {str(job["id"]): job_in_words(job) for job in moving}
-    stop_area(
+    ended = ("finished", "stopped", "failed")
+    service, moving = training_service(), [job for job in jobs if job["state"] not in ended]
+    active = {
+        str(job["id"]): f"{job['state']}: {job['task']}, {job['runs']} runs, {job['hash']}"
+        for job in moving
+    }
+    _stop_area(
         "Stop one",
         active,
         "Choose an experiment" if active else "None trains or waits",
@@ -144,7 +146,7 @@ def live_area() -> None:
     )
     counts = Counter(str(job["address"]) for job in moving if job["address"])
     addresses = {address: f"{address}: {n}" for address, n in counts.most_common()}
-    stop_area(
+    _stop_area(
         "Stop all of one address",
         addresses,
         "Choose an address" if addresses else "No address has any",
@@ -154,7 +156,7 @@ def live_area() -> None:
     )
 
 
-def stop_area(
+def _stop_area(
     label: str,
     options: dict[str, str],
     placeholder: str,
@@ -162,7 +164,6 @@ def stop_area(
     stop: Callable[[str], None],
     key: str,
 ) -> None:
-    """Draw a list of what can be stopped, in words by its name, and the button that stops it."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox(
             label,
@@ -183,33 +184,35 @@ def stop_area(
         )
 
 
-def show_metrics(jobs: list[dict[str, object]]) -> None:
-    """Draw the numbers of sessions, jobs and megabytes of memory."""
+def _show_metrics(jobs: list[dict[str, object]]) -> None:
     service = training_service()
     process, n_queued = service.supervisor.process.id, sum(job["state"] == "queued" for job in jobs)
     free, total = free_and_total_memory()
     with st.container(horizontal=True):
-        show_metric("Open tabs", n_sessions())
-        show_metric("Training", service.n_active, f"of {server_settings().max_active:,}")
-        show_metric("Queued", n_queued, f"of {server_settings().max_waiting:,}")
-        show_metric("Server, MB", megabytes_of())
-        show_metric(
+        tabs = "active_sessions"  # as Streamlit calls them
+        stats = runtime.get_instance().stats_mgr.get_stats([tabs])[tabs]
+        counts = [int(stat.to_metric_str().rpartition(" ")[2]) for stat in stats]
+        _show_metric("Open tabs", sum(counts))
+        _show_metric("Training", service.n_active, f"of {server_settings().max_active:,}")
+        _show_metric("Queued", n_queued, f"of {server_settings().max_waiting:,}")
+        _show_metric("Server, MB", megabytes_of())
+        _show_metric(
             "Training process, MB",
             megabytes_of(process),
             f"process {process}, began anew {service.supervisor.n_restarts} times",
         )
-        show_metric("Free, MB", free, f"of {total:,.0f} on this machine or in this container")
+        _show_metric("Free, MB", free, f"of {total:,.0f} on this machine or in this container")
         size = store_megabytes()
         limit = f"of {server_settings().store_megabytes:,}"
-        show_metric("Store, MB", None if isinstance(size, str) else size, limit)
+        _show_metric("Store, MB", None if isinstance(size, str) else size, limit)
     if isinstance(size, str):
         st.warning(f"The store does not answer: {size}.", icon=":material/database_off:")
-    for note in store_notes():
+    store = result_store()
+    for note in store.notes if isinstance(store, ResultStore) else ():
         st.warning(f"The store began anew. {plain(note)}", icon=":material/database_off:")
 
 
-def show_metric(name: str, value: float | None, note: str | None = None) -> None:
-    """Draw one number; a dash if it is not known."""
+def _show_metric(name: str, value: float | None, note: str | None = None) -> None:
     digits = 1 if isinstance(value, float) and value < 10 else 0
     st.metric(
         name,
@@ -218,8 +221,3 @@ def show_metric(name: str, value: float | None, note: str | None = None) -> None
         border=True,
         width="stretch",
     )
-
-
-def job_in_words(job: dict[str, object]) -> str:
-    """Return the state, task, number of runs and hash of a job in one line."""
-    return f"{job['state']}: {job['task']}, {job['runs']} runs, {job['hash']}"

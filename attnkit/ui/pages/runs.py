@@ -6,22 +6,38 @@ The link is `?run=` with the hashes of the chosen experiments, so that a compari
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
+from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from attnkit.analysis.comparison import (
+    ABSENT,
     LETTERS,
     ComparedExperiment,
+    Metric,
     comparison_in_words,
+    differences_between,
+    differences_within,
+    evaluation_table,
     in_a_cell,
     last_means,
+    level_in_words,
     levels_in_words,
     metric_of,
+    settings_table,
+    summary_table,
+    to_json,
+    variants_of,
 )
+from attnkit.figures.curves import plot_overlay, replay
 from attnkit.foundation.settings import as_sentence
+from attnkit.foundation.tables import csv_of_frame
 from attnkit.service.history import (
     LONGEST_SEARCH,
     Search,
@@ -33,17 +49,19 @@ from attnkit.service.history import (
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, ResultStore, Unavailable
 from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import whole_percent
+from attnkit.ui import components
 from attnkit.ui.address import Linked, LinkList, open_choice
-from attnkit.ui.cache import Cache
+from attnkit.ui.cache import Cache, cached_with_snapshot
 from attnkit.ui.lab.guess import stop_before_first_run
+from attnkit.ui.lab.lab import lab_link, with_hidden
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
-from attnkit.ui.reference.run_comparison import comparison, downloads
 from attnkit.ui.routing import require_route
-from attnkit.ui.server.owner import is_signed_in
-from attnkit.ui.server.service import result_store
-from attnkit.ui.session import lab_link, with_hidden
-from attnkit.ui.widgets import key_of_table, selected_rows, warn_once
+from attnkit.ui.server.service import is_signed_in, result_store
+from attnkit.ui.widgets import download, key_of_table, selected_rows, warn_once
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 
 MOST = len(LETTERS)
 """Experiments that can be compared, at most."""
@@ -68,10 +86,6 @@ _REACHED: Cache[str] = Cache(10_000)
 """What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
 
 _READ_BYTES = 2**27
-"""Size of the results that are read for one table, after which no further one is begun."""
-
-_SEARCHED = 5000
-"""Entries that the store finds by single words and that `Search` then checks, at most."""
 
 
 @dataclass
@@ -119,38 +133,33 @@ class Runs(Linked):
             )
 
 
-def may_change() -> bool:
+def _may_change() -> bool:
     """Return whether this visitor may rename, pin and delete: on a hosted copy, only its owner."""
     return not server_settings().hosted or is_signed_in()
 
 
-def list_entries(store: ResultStore, query: str) -> list[StoredEntry]:
+def _list_entries(store: ResultStore, query: str) -> list[StoredEntry]:
     """Return the newest entries, or those that match a search.
 
     Titles, which are shown but not stored, are searched in the newest entries only.
-
-    Raises:
-        Unavailable: If the store cannot be read.
     """
     newest = store.entries(limit=MOST_LISTED)
     search = Search.of(query)
     if not search.text:
         return newest
-    known = {entry.hash: entry for entry in [*newest, *store.entries(search.text, _SEARCHED)]}
+    by_words = store.entries(search.text, 5000)
+    known = {entry.hash: entry for entry in [*newest, *by_words]}
     matches = [entry for entry in known.values() if search.fits(entry)]
     return sorted(matches, key=lambda entry: entry.created_at, reverse=True)[:MOST_LISTED]
 
 
-def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
+def _what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
     """Return what experiments reached in a few words, by hash.
 
-    A result is read once, and at most `_READ_BYTES` of results at a time, so that a page of large
-    ones opens soon: those that are missing come when the page is drawn again.
-
-    Raises:
-        Unavailable: If the store cannot be read.
+    A result is read once, and about `_READ_BYTES` of them at a time, so that a page of large ones
+    opens soon: those that are missing come when the page is drawn again.
     """
-    n_bytes, found = 0, {}
+    n_bytes, reached = 0, {}
     for entry in entries:
         key = (entry.hash, entry.created_at)
         text = _REACHED.get(key)
@@ -159,8 +168,8 @@ def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dic
             snapshot = store.peek(entry.hash)
             text = _REACHED.put(key, "" if snapshot is None else in_a_cell(snapshot))
         if text is not None:
-            found[entry.hash] = text
-    return found
+            reached[entry.hash] = text
+    return reached
 
 
 def compare(
@@ -169,9 +178,6 @@ def compare(
     """Return the chosen experiments, each with a letter, and their entries.
 
     Those that are not stored any more, and those that cannot be read, leave the choice.
-
-    Raises:
-        Unavailable: If the store cannot be read.
     """
     known = {entry.hash: entry for entry in read}
     unread = [hash_ for hash_ in runs.chosen if hash_ not in known]
@@ -199,7 +205,7 @@ def compare(
 
 def attempt(runs: Runs, change: Callable[[], object]) -> bool:
     """Change the store, and return whether that was possible; if not, note why."""
-    if not may_change():  # the menu has been drawn for an owner who has signed out since
+    if not _may_change():  # the menu has been drawn for an owner who has signed out since
         runs.problems.append("Nothing was changed: only the owner of this copy may change runs.")
         return False
     try:
@@ -224,7 +230,7 @@ def draw() -> None:
     try:
         if isinstance(store, Unavailable):
             raise store
-        show_store(runs, store)
+        _show_store(runs, store)
     except Unavailable as error:
         reason = plain(as_sentence(str(error)))
         st.warning(
@@ -234,12 +240,7 @@ def draw() -> None:
         )
 
 
-def show_store(runs: Runs, store: ResultStore) -> None:
-    """Draw the conclusion, the table of experiments, and those that are chosen.
-
-    Raises:
-        Unavailable: If the store cannot be read.
-    """
+def _show_store(runs: Runs, store: ResultStore) -> None:
     concluding, problems = st.container(key="conclusion"), st.container()
     query = st.text_input(
         "Search",
@@ -249,23 +250,23 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         key="runs_search",
         width=420,
     )
-    entries = list_entries(store, query or "")
+    entries = _list_entries(store, query or "")
     compared, chosen = compare(runs, store, entries)
     with concluding:
         st.markdown(plain(conclusion(compared, len(entries), is_search=bool(query))))
     if entries:
-        history(runs, entries, what_each_reached(store, entries))
+        history(runs, entries, _what_each_reached(store, entries))
     elif query:
         st.info(f"Nothing stored has “{plain(query)}” in its name, task or settings.")
     else:
         lab_link("Open the Lab")
     if compared:
-        chosen_list(runs, store, compared, chosen)
+        _chosen_list(runs, store, compared, chosen)
         comparison(compared)
         downloads(compared)
-        how_trained(compared, chosen)
+        _how_trained(compared, chosen)
     if entries:
-        how_long_kept(store, len(entries))
+        _how_long_kept(store, len(entries))
     runs.write_link()
     with problems:
         warn_once(runs.problems)
@@ -326,13 +327,12 @@ def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, st
         )
 
 
-def chosen_list(
+def _chosen_list(
     runs: Runs,
     store: ResultStore,
     compared: Sequence[ComparedExperiment],
     entries: Sequence[StoredEntry],
 ) -> None:
-    """Draw a row for each compared experiment: letter, name, links and buttons."""
     with st.container(gap="xxsmall", key="chosen"):
         for experiment, entry in zip(compared, entries, strict=True):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
@@ -349,8 +349,8 @@ def chosen_list(
                     help_text="Trains one seed again, with the same numbers, to film its "
                     "attention.",
                 )
-                if may_change():
-                    change_menu(runs, store, entry)
+                if _may_change():
+                    _change_menu(runs, store, entry)
                 st.button(
                     "",
                     icon=":material/close:",
@@ -362,8 +362,7 @@ def chosen_list(
                 )
 
 
-def change_menu(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
-    """Draw the menu that renames, pins or deletes a stored experiment."""
+def _change_menu(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
     options = [RENAME, UNPIN if entry.pinned else PIN, DELETE]
     pressed = st.menu_button("Change", options, type="tertiary", key=f"change_{entry.hash}")
     if pressed == RENAME:
@@ -406,7 +405,7 @@ def delete(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
             st.rerun()
 
 
-def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
+def _how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
     """Draw what has trained the chosen experiments: equal bits need the same."""
     with st.expander("What trained them, for programmers", key="how_trained"):
         rows = [
@@ -417,12 +416,7 @@ def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[Stored
         st.markdown("\n".join(rows))
 
 
-def how_long_kept(store: ResultStore, n_listed: int) -> None:
-    """Draw the space that is used in the store, and the rule by which runs are deleted.
-
-    Raises:
-        Unavailable: If the store cannot be read.
-    """
+def _how_long_kept(store: ResultStore, n_listed: int) -> None:
     with st.expander("How long experiments are kept", key="how_long_kept"):
         megabytes, limit = store.n_bytes() / 2**20, server_settings().store_megabytes
         note = f" The table has the newest {MOST_LISTED}; search for others."
@@ -431,3 +425,219 @@ def how_long_kept(store: ResultStore, n_listed: int) -> None:
             "nobody has opened for longest is deleted. Pinned experiments stay."
             f"{note if n_listed == MOST_LISTED else ''}"
         )
+
+
+_replay = cached_with_snapshot(replay)
+
+_MEASURES: dict[Metric, str] = {"accuracy": "Accuracy", "loss": "Loss"}
+
+_MOST_ROWS, _MOST_ROWS_HOSTED = 400_000, 100_000
+"""Evaluations in one download, at most: its text is made in the server's memory."""
+
+_WRITING = threading.Lock()
+"""Held while the text of a download is made, so that all visitors together make one at a time."""
+
+
+def comparison(compared: Sequence[ComparedExperiment]) -> None:
+    """Draw curves and numbers of the chosen experiments; what they add is folded away."""
+    settings = settings_table(compared)
+    if len(compared) > 1:
+        st.subheader("Settings that differ", anchor=False)
+        if not settings.empty:
+            _table(settings, "Settings that differ", {})
+        if (settings == ABSENT).any(axis=None):
+            st.caption(f"{ABSENT}: the task has no such setting.")
+
+    metric, variants = _measure_and_variants(compared)
+    summary = summary_table(compared, metric)
+    summary = summary[summary["sharing"].isin(variants)]
+    st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
+    if len(compared) == 1:
+        blob = _replay(compared[0].snapshot, tuple(variants), metric)
+        components.component("replay", *components.FILM)(key="replay", data=blob)
+    else:
+        components.live_figure(
+            plot_overlay(compared, variants, metric),
+            key="overlay",
+            alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary, metric)}",
+        )
+        components.load_plotly()
+        better = "higher is better" if metric == "accuracy" else "lower is better"
+        st.caption(f"Lines: means over seeds; bands: 95% intervals (Student's t); {better}.")
+
+    _numbers(summary, metric)
+    _differences(compared, variants, metric)
+    if len(compared) == 1:
+        with st.expander("Settings", key="settings"):
+            if not settings.empty:
+                _table(settings, "Settings", {})
+            st.caption(f"{'All' if settings.empty else 'All others'} are the task's defaults.")
+
+
+def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
+    st.subheader("What each reached", anchor=False)
+    is_share, shares = metric == "accuracy", ["last", "low", "high", "mean", "best"]
+    limits = summary[["low", "high"]].clip(0, 1 if is_share else None)
+    summary = summary.assign(**limits)  # limits of Student's t may lie outside of 0 to 1
+    if is_share:
+        summary[shares] = summary[shares].map(whole_percent)
+        summary["sd"] *= 100
+    number = partial(st.column_config.NumberColumn, format="%d%%" if is_share else "%.3f")
+    columns = {
+        "seeds": "Seeds",
+        "last": number(f"Last {metric}"),
+        "low": number("Low"),
+        "high": number("High"),
+        "sd": st.column_config.NumberColumn("SD", format="%.1f" if is_share else "%.3f"),
+        "mean": number("Mean"),
+        "best": number("Best (optimistic)"),
+        "solved": "Solved",
+        "steps_to_threshold": st.column_config.NumberColumn("Steps to 99%", format="%.0f"),
+        "diverged": "Diverged",
+    }
+    _table(summary, "What each experiment reached", columns)
+    with st.expander("What the columns mean", key="columns"):
+        st.markdown(
+            "- Last: mean over seeds of the last evaluation, its 95% limits (low, high), and the "
+            "standard deviation (SD) over seeds.\n"
+            "- Mean: mean of all evaluations, so that learning early counts.\n"
+            "- Best: the best evaluation of the best seed, an optimistic number that grows with "
+            "the number of seeds and evaluations.\n"
+            "- Steps to 99%: mean over the solved seeds only.\n"
+            "- Diverged: seeds that are left out of all other columns."
+        )
+
+
+def downloads(compared: Sequence[ComparedExperiment]) -> None:
+    """Draw the downloads of all raw data of the chosen experiments."""
+    st.subheader("Raw data", anchor=False)
+    n_rows = sum(len(one.snapshot.eval_steps) * one.experiment.n_runs for one in compared)
+    limit = _MOST_ROWS_HOSTED if server_settings().hosted else _MOST_ROWS
+    if n_rows > limit:
+        st.caption(
+            f"{n_rows:,} evaluations are too many for one download (at most {limit:,}): "
+            "choose fewer experiments."
+        )
+        return
+    tasks = dict.fromkeys(each.experiment.task.name for each in compared)
+    name = f"attnkit-runs-{'-'.join(tasks)}"
+    with st.container(horizontal=True):
+        csv = partial(_encoded, lambda: csv_of_frame(evaluation_table(compared)))
+        download("Every evaluation as CSV", csv, f"{name}-evaluations.csv", key="csv")
+        json = partial(_encoded, lambda: to_json(compared))
+        download("Settings and runs as JSON", json, f"{name}.json", key="json")
+    st.caption(
+        f"{n_rows:,} rows: one per experiment, run and evaluation, nothing thinned. A number "
+        "is missing if the task does not have that measure, or if the run had diverged."
+    )
+
+
+def _encoded(text: Callable[[], str]) -> bytes:
+    with _WRITING:
+        return text().encode()
+
+
+def _means_in_words(summary: pd.DataFrame, metric: Metric) -> str:
+    parts = []
+    for name, rows in summary.groupby("sharing", sort=False):
+        means = [
+            f"{letter} {level_in_words(last, metric)}"
+            for letter, last in zip(rows["experiment"], rows["last"], strict=True)
+        ]
+        parts.append(f"{title_of(Variant(str(name)))}: {', '.join(means)}.")
+    return " ".join(parts)
+
+
+def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metric, list[Variant]]:
+    default = metric_of([one.snapshot for one in compared])
+    variants = variants_of(compared)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        metric: Metric = (
+            st.segmented_control(
+                "Measure",
+                list(_MEASURES),
+                format_func=_MEASURES.__getitem__,
+                default=default,
+                required=True,
+                key=f"measure_{default}",
+            )
+            or default
+        )
+        chosen = variants
+        if len(variants) > 1:
+            picked = st.pills(
+                "Variants",
+                variants,
+                default=variants[:12],
+                format_func=title_of,
+                selection_mode="multi",
+                key="variants_" + "_".join(variants),
+            )
+            chosen = [variant for variant in variants if variant in picked] or variants
+    return metric, chosen
+
+
+def _differences(
+    compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
+) -> None:
+    beside = [c.experiment.sharing for c in compared if len(c.experiment.sharing) > 1]
+    baselines = [v for v in variants if any(v in sharing for sharing in beside)]
+    has_others = len(variants) > 1 and bool(baselines)
+    if len(compared) == 1 and not has_others:
+        return
+    with st.expander("Differences, seed by seed", key="differences"):
+        if has_others:
+            st.subheader("Variants against each other", anchor=False)
+            first = baselines.index(Variant("QKV")) if Variant("QKV") in baselines else 0
+            baseline = st.selectbox(
+                "Minus", baselines, first, title_of, key="minus_variant", width=240
+            )
+            differences = differences_within(compared, baseline, metric)
+            _difference_table(differences, variants, title_of(baseline), metric)
+        if len(compared) > 1:
+            st.subheader("Experiments against each other", anchor=False)
+            letters = [one.letter for one in compared]
+            letter = st.selectbox("Minus", letters, key="minus_experiment", width=240)
+            differences = differences_between(compared, compared[letters.index(letter)], metric)
+            differences = differences[differences["sharing"].isin(variants)]
+            _difference_table(differences, variants, letter, metric)
+            if differences.empty:
+                st.caption(f"No other experiment has a variant of {letter}.")
+            unpaired = differences.loc[differences["n_pairs"] == 0, "experiment"].unique()
+            if len(unpaired):
+                st.caption(
+                    f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one "
+                    "task, where neither diverged."
+                )
+        st.caption(
+            "Mean of the pairs at the last evaluation with 95% limits (Student's t), each by "
+            "itself: among twenty such intervals one is expected to miss. Where all pairs agree "
+            "the interval has no width, which does not mean that other seeds would agree, too."
+        )
+
+
+def _difference_table(
+    differences: pd.DataFrame, variants: Sequence[Variant], reference: str, metric: Metric
+) -> None:
+    is_share, columns = metric == "accuracy", ["difference", "low", "high"]
+    shown = differences[differences["sharing"].isin(variants)].copy()
+    shown[columns] *= 100 if is_share else 1
+    label = f"{_MEASURES[metric]} minus that of {reference}"
+    number = partial(st.column_config.NumberColumn, format="%+.1f" if is_share else "%+.3f")
+    difference = number(f"{label}, in points" if is_share else label)
+    titles = {"n_pairs": "Pairs", "difference": difference}
+    if not shown.empty:
+        _table(shown, label, {**titles, "low": number("Low"), "high": number("High")})
+
+
+def _table(values: pd.DataFrame, alt: str, columns: dict[str, Any]) -> None:
+    if "experiment" in values:
+        values = values.assign(sharing=[title_of(Variant(name)) for name in values["sharing"]])
+    st.dataframe(
+        values,
+        hide_index=True,
+        height="content" if len(values) <= 30 else "auto",
+        column_config={"experiment": "Experiment", "sharing": "Variant", **columns},
+        placeholder="–",
+        alt=alt,
+    )

@@ -48,20 +48,18 @@ from attnkit.foundation.tables import markdown_table
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.ui import components
-from attnkit.ui.inside.inspected_run import (
+from attnkit.ui.inspected_run import (
     InspectedRun,
     choose,
     open_inspected_run,
     remembered,
     result_of,
 )
-from attnkit.ui.lab.controls import labels_of
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.lab import Lab, lab_link, labels_of
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service
 from attnkit.ui.server.turns import fragment
-from attnkit.ui.session import lab_link
 from attnkit.ui.watched_job import WatchedJob, live, moves, show_refusal, status_of
 from attnkit.ui.widgets import download
 from attnkit.variants import Variant
@@ -69,12 +67,6 @@ from attnkit.variants.catalogue import title_of
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks of a film that grows."""
-
-LOOKS = 10
-"""Number of times the models are measured again while they train."""
-
-TICK_SECONDS = 0.4
-"""Seconds between two updates while a tied model trains."""
 
 REPORTED = (
     "Reported, not measured here: a QKV model trained on reversing lists answers 10% right at once "
@@ -93,7 +85,6 @@ class TiedTraining(WatchedJob):
     """Training of one visitor that ties matrices of a run and then continues.
 
     Attributes:
-        lab: The visitor's Lab.
         run: Experiment of the inspected run, with all its seeds.
         ended: Results of the trainings that have ended, by the variants that are tied in them.
     """
@@ -119,11 +110,11 @@ class TiedTraining(WatchedJob):
         job = self.job
         if job is not None and job.snapshot is not None:
             shown = tied_variant(job.experiment)
-            found = recovery_of(job.snapshot)
-            if found is not None and job.over:
-                self.ended[shown] = found
+            recovery = recovery_of(job.snapshot)
+            if recovery is not None and job.over:
+                self.ended[shown] = recovery
             if shown == tied:
-                return found
+                return recovery
         return self.ended.get(tied)
 
     def leave(self) -> None:
@@ -133,8 +124,7 @@ class TiedTraining(WatchedJob):
         super().leave()
 
 
-def open_tied_training(subject: InspectedRun) -> TiedTraining:
-    """Return this visitor's tied training; a new one if the inspected run has changed."""
+def _open_tied_training(subject: InspectedRun) -> TiedTraining:
     lab, run = subject.lab, subject.run
     operation: TiedTraining | None = st.session_state.get("operation")
     if operation is None or operation.run != run or operation.lab is not lab:
@@ -149,30 +139,26 @@ def draw() -> None:
     """Draw the page."""
     require_route()
     subject = open_inspected_run("surgery", "What happens if trained matrices are tied?")
-    operation = open_tied_training(subject)
+    operation = _open_tied_training(subject)
     live(
-        lambda: tie_area(subject, operation),
+        lambda: _tie_area(subject, operation),
         lambda: [subject.ask_for_film(), operation.job],
-        TICK_SECONDS if moves(operation.job) else LOOK_SECONDS,
+        0.4 if moves(operation.job) else LOOK_SECONDS,
     )
     st.subheader("Which mixture of W_K and W_V serves both?", anchor=False)
-    fragment(mixtures_area)(subject)
+    fragment(_mixtures_area)(subject)
     st.subheader("What if one head is switched off?", anchor=False)
-    live(lambda: heads_area(subject), lambda: [subject.ask_for_film()], LOOK_SECONDS)
+    live(lambda: _heads_area(subject), lambda: [subject.ask_for_film()], LOOK_SECONDS)
     st.caption(REPORTED)
     components.load_plotly()
 
 
-def newest_result(subject: InspectedRun, view: View) -> InspectionResult | None:
-    """Return what a view measures in the newest frame; None, with a message, if there is none.
-
-    While the models train, a result is reused until a tenth of the steps has passed.
-    """
-    return result_of(subject, subject.inspect(Inspection(view), LOOKS), view)
+def _newest_result(subject: InspectedRun, view: View) -> InspectionResult | None:
+    # While the models train, a result is reused until a tenth of the steps has passed.
+    return result_of(subject, subject.inspect(Inspection(view), 10), view)
 
 
-def status_line(subject: InspectedRun, job: Job | None) -> str:
-    """Return which models are measured, and how far they are trained."""
+def _status_line(subject: InspectedRun, job: Job | None) -> str:
     seed = subject.experiment.first_seed
     if job is None or job.state == "failed":
         return "Nothing is trained."
@@ -181,22 +167,20 @@ def status_line(subject: InspectedRun, job: Job | None) -> str:
     return f"Seed {seed}. {status_of(job)} The numbers are those of the newest step."
 
 
-def tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
-    """Draw what tying costs at once, and what further training does; drawn again at every tick."""
+def _tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
     conclusion = st.container(key="conclusion")
-    st.caption(status_line(subject, subject.ask_for_film()))
-    result = newest_result(subject, "ties")
+    st.caption(_status_line(subject, subject.ask_for_film()))
+    result = _newest_result(subject, "ties")
     if result is not None:
         ways = ways_of(result)
         if ways:
-            show_ways(subject, operation, result, ways, conclusion)
+            _show_ways(subject, operation, result, ways, conclusion)
         else:
             conclusion.markdown("These variants have one matrix for all: nothing is left to tie.")
     show_refusal(operation)
 
 
-def pick_way(ways: list[TieOption]) -> TieOption:
-    """Let the visitor choose the variant, the sharing that it is tied to, and how."""
+def _pick_way(ways: list[TieOption]) -> TieOption:
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
         for name, label in (
             ("variant", "Trained model"),
@@ -209,17 +193,16 @@ def pick_way(ways: list[TieOption]) -> TieOption:
     return ways[0]
 
 
-def show_ways(
+def _show_ways(
     subject: InspectedRun,
     operation: TiedTraining,
     result: InspectionResult,
     ways: list[TieOption],
     conclusion: DeltaGenerator,
 ) -> None:
-    """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next."""
-    chosen = pick_way(ways)
+    chosen = _pick_way(ways)
     ways_here = [way for way in ways if way.variant == chosen.variant]
-    plan, problem = plan_of(subject, operation, chosen)
+    plan, problem = _plan_of(subject, operation, chosen)
     recovery = None if plan is None else operation.recovery(tied_variant(plan))
     words = chosen.conclusion(title_of(chosen.variant), result.header["chance"])
     if recovery is not None:
@@ -235,19 +218,18 @@ def show_ways(
     # when training ends, and an interrupted run of the fragment could leave a button behind.
     with st.container():
         if recovery is None or not recovery.finished:
-            st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
-    train_buttons(subject, operation, ways, plan)
+            st.markdown(plain(problem if plan is None else _plan_text(operation, plan)))
+    _train_buttons(subject, operation, ways, plan)
     with st.container():
-        show_recovery(operation)
+        _show_recovery(operation)
 
 
-def train_buttons(
+def _train_buttons(
     subject: InspectedRun,
     operation: TiedTraining,
     ways: list[TieOption],
     plan: Experiment | None,
 ) -> None:
-    """Draw the buttons that train a tied model on and stop it, and the download of all ways."""
     job = operation.job
     training = None if job is None or job.over else job.experiment
     with st.container(horizontal=True, vertical_alignment="center", key="operate"):
@@ -271,7 +253,7 @@ def train_buttons(
         download("Accuracies as CSV", lambda: ways_csv(ways), file, key="ways_csv")
 
 
-def plan_of(
+def _plan_of(
     subject: InspectedRun, operation: TiedTraining, way: TieOption
 ) -> tuple[Experiment | None, str]:
     """Return the experiment that ties in this way and trains on, or the reason why none can."""
@@ -291,8 +273,7 @@ def plan_of(
         return None, f"It cannot be trained on. {as_sentence(str(error))}"
 
 
-def plan_text(operation: TiedTraining, plan: Experiment) -> str:
-    """Return sentences about the training that pressing the button begins."""
+def _plan_text(operation: TiedTraining, plan: Experiment) -> str:
     tied_at = plan.tie_step(tied_variant(plan))
     seeds = "1 seed" if plan.n_seeds == 1 else f"{plan.n_seeds} seeds"
     constant = ""
@@ -305,8 +286,7 @@ def plan_text(operation: TiedTraining, plan: Experiment) -> str:
     )
 
 
-def show_recovery(operation: TiedTraining) -> None:
-    """Draw the fall and the recovery of accuracy in the tied training."""
+def _show_recovery(operation: TiedTraining) -> None:
     job = operation.job
     if job is None:
         return
@@ -324,11 +304,17 @@ def show_recovery(operation: TiedTraining) -> None:
     brackets = "; brackets: 95% interval" * (snapshot.experiment.n_seeds > 1)
     st.caption(
         "Accuracy on held-out examples, by training step. Back: within "
-        f"{points(SAME)} of what it was{brackets}."
+        f"{_points(SAME)} of what it was{brackets}."
     )
     if len(operation.ended) > 1:
+        rows = []
+        for tied, ended in operation.ended.items():
+            accuracies = (ended.before, ended.at_once, ended.now, ended.untied_now)
+            label = f"{title_of(tied.stages[0])}: {way_in_words(tied)}"
+            rows.append(map(plain, [label, *map(percent_of, accuracies), str(ended.steps_since)]))
+        header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
         with st.container(key="trials"):
-            st.markdown(_trials_table(operation))
+            st.markdown(markdown_table(header, rows, "lrrrrr"))
     if job.over:
         with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
             lab_link("Open it in the Lab", snapshot.experiment.to_params())
@@ -336,27 +322,11 @@ def show_recovery(operation: TiedTraining) -> None:
             download("Curves as CSV", curve_table(snapshot), file, key="recovery_csv")
 
 
-def _trials_table(operation: TiedTraining) -> str:
-    rows = []
-    for tied, recovery in operation.ended.items():
-        accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
-        label = f"{title_of(tied.stages[0])}: {way_in_words(tied)}"
-        rows.append(map(plain, [label, *map(percent_of, accuracies), str(recovery.steps_since)]))
-    header = ("Tied", "Before", "At once", "Later", "Never tied", "Steps")
-    return markdown_table(header, rows, "lrrrrr")
-
-
-def points(share: float) -> str:
-    """Return a difference of accuracies in percentage points."""
+def _points(share: float) -> str:
     return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
 
 
-def mixtures_area(subject: InspectedRun) -> None:
-    """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the map.
-
-    The training process computes them once, when the run has ended; moving the slider only moves
-    the mark.
-    """
+def _mixtures_area(subject: InspectedRun) -> None:
     film = subject.ask_for_film()
     if moves(film):
         st.info("The mixtures appear when the training has ended.")
@@ -380,15 +350,14 @@ def mixtures_area(subject: InspectedRun) -> None:
         if len(results) > 1:
             chosen = choose("Trained model", variants, "tying_variant", title_of)
         result = results[variants.index(chosen)]
-        show_tying(result, subject.experiment.task.name, results)
+        _show_tying(result, subject.experiment.task.name, results)
     else:
         st.markdown("None of these models can be tied in this way.")
     for refusal in refusals:
         st.caption(plain(f"{refusal}."))
 
 
-def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
-    """Draw one variant's mixtures and map, with what they show in words."""
+def _show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
     with st.container(key="tying_finding"):
         st.markdown(f"**{plain(result.mixture_finding)}**")
     if result.has_diverged:
@@ -433,9 +402,8 @@ def _method(result: TyingResult) -> str:
     )
 
 
-def heads_area(subject: InspectedRun) -> None:
-    """Draw the accuracy without each head."""
-    result = newest_result(subject, "heads")
+def _heads_area(subject: InspectedRun) -> None:
+    result = _newest_result(subject, "heads")
     if result is not None:
         ablations = ablations_of(result)
         st.markdown(f"**{plain(overall_finding(ablations))}**")
@@ -444,7 +412,7 @@ def heads_area(subject: InspectedRun) -> None:
             "Accuracy with that head's output set to zero, all else as trained; the stronger the "
             f"grey, the more is lost. On {result.header['n_examples']} held-out examples after "
             f"step {result.header['step']}. A head can go if accuracy falls by at most "
-            f"{points(TOLERATED_LOSS)} without it."
+            f"{_points(TOLERATED_LOSS)} without it."
         )
         file = f"attnkit-{subject.experiment.task.name}-surgery-heads.csv"
         download("Accuracies as CSV", lambda: heads_csv(ablations), file, key="heads_csv")

@@ -35,8 +35,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from attnkit.service.server import server_settings
-from attnkit.ui.server.turns import is_crowded
-from attnkit.ui.server.visitor_address import visitor_address
+from attnkit.ui.server.turns import is_crowded, visitor_address
 
 MOST_CONNECTIONS = 250
 """Open connections of one address, at most."""
@@ -47,9 +46,6 @@ MOST_SOCKETS = 500
 MOST_ADDRESSES = 4096
 """Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
-OPEN_ROUTES = ("health", "host-config", "stream")
-"""Routes of Streamlit's server below `_stcore` that our pages need; there are no others here."""
-
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
@@ -58,19 +54,10 @@ _POLICY = (
 )
 """Content security policy. Inline code is allowed because Streamlit and our components need it."""
 
-OTHER_KINDS = ("stop_script", "app_heartbeat")
-"""Kinds of message besides `rerun_script` that our pages need; all others are dropped."""
-
 MOST_STATES = 200
 """Widgets whose values one message may hold; our pages have at most fifty.
 
 Streamlit makes objects of about a kilobyte of each."""
-
-MOST_AHEAD = 2**15
-"""Bytes of a connection's messages that wait, beyond which no more of them are read."""
-
-_OF_MESSAGE = 1000
-"""Bytes that any message takes in addition to its content, about."""
 
 CROWDED_SECONDS = 0.1
 """Time between two looks at whether an address may draw again."""
@@ -98,17 +85,12 @@ READ_AT_ONCE = 2**13
 MOST_UNREAD = 2**17
 """Unread bytes of a visitor beyond which nothing more is read from this visitor."""
 
-UNREAD_SECONDS = 0.25
-"""Seconds between two checks whether the visitor has read them."""
-
 
 class Guard:
     """ASGI middleware that limits what visitors can ask of a hosted copy.
 
     Args:
-        app: The guarded application.
         frame_ancestors: Sites that may show the pages in a frame, as in the header of this name.
-        meter: Measures the work of the thread that runs the guard.
     """
 
     def __init__(self, app: ASGIApp, frame_ancestors: str, meter: Meter | None = None) -> None:
@@ -126,7 +108,6 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         is_owner_page = "owner" in unquote(scope["path"]).lower()  # in whatever spelling
         policy = _POLICY.format("'none'" if is_owner_page else self._frame_ancestors)
         forwarded = Headers(scope=scope).get("x-forwarded-proto")
@@ -134,7 +115,7 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                add_headers(message, policy, secure=secure)
+                _add_headers(message, policy, secure=secure)
             await send(message)
             self._meter.seconds()  # no visitor is charged for files, which a class opens at once
 
@@ -169,13 +150,13 @@ def with_plain_host(scope: Scope) -> Scope:
 
     A proxy may write it otherwise, and Streamlit compares it with the page's address as a text.
     """
-    headers = [
-        (
-            name,
-            value.lower().removesuffix(b":80").removesuffix(b":443") if name == b"host" else value,
-        )
-        for name, value in scope["headers"]
-    ]
+
+    def plain(name: bytes, value: bytes) -> bytes:
+        if name != b"host":
+            return value
+        return value.lower().removesuffix(b":80").removesuffix(b":443")
+
+    headers = [(name, plain(name, value)) for name, value in scope["headers"]]
     return {**scope, "headers": headers}
 
 
@@ -219,16 +200,13 @@ def limit_sockets() -> None:
 def is_open(path: str) -> bool:
     """Return whether a path is one that our pages need; all files and names of pages are."""
     _, core, route = path.rpartition("_stcore")
-    return not core or route.removeprefix("/") in OPEN_ROUTES
+    return not core or route.removeprefix("/") in ("health", "host-config", "stream")
 
 
-def add_headers(message: Message, policy: str, *, secure: bool) -> None:
+def _add_headers(message: Message, policy: str, *, secure: bool) -> None:
     """Add headers that say what the page may load and which sites may frame it.
 
-    Args:
-        message: Start of a response; it is changed.
-        policy: Content security policy.
-        secure: Whether the visitor came by HTTPS, so that cookies are sent by HTTPS only.
+    With `secure`, the visitor came by HTTPS, and cookies are sent by HTTPS only.
     """
     headers = MutableHeaders(scope=message)
     headers["Content-Security-Policy"] = policy
@@ -248,7 +226,6 @@ class JudgedMessage:
     """A message that was read, and what the guard does with it.
 
     Attributes:
-        message: The message.
         verdict: `PASSES`, `DROPPED`, or the code with which the connection is closed.
         draws: Whether it draws a page or a fragment.
         redraws: Name of the fragment that redraws itself by this message; empty if none does.
@@ -318,8 +295,9 @@ class Connection:
         uvicorn closes a connection that does not answer. Of the messages with which a fragment
         redraws itself, only the newest waits.
         """
-        n_bytes = sum(_OF_MESSAGE + len(w.message.get("bytes", b"")) for w in self._waiting)
-        if n_bytes > MOST_AHEAD or (self._waiting and self._address.rest > 0):
+        # A message takes about 1,000 bytes besides its content.
+        n_bytes = sum(1000 + len(w.message.get("bytes", b"")) for w in self._waiting)
+        if n_bytes > 2**15 or (self._waiting and self._address.rest > 0):
             await asyncio.sleep(CROWDED_SECONDS)
             return
         self._reading = self._reading or asyncio.ensure_future(self._receive())
@@ -359,16 +337,12 @@ def judge(message: Message) -> JudgedMessage:
     if kind == "rerun_script" and _FRAGMENT.fullmatch(rerun.fragment_id):
         redraws = rerun.fragment_id if rerun.is_auto_rerun else ""
         return JudgedMessage(message, PASSES, draws=True, redraws=redraws)
-    return JudgedMessage(message, PASSES if kind in OTHER_KINDS else DROPPED)
+    is_needed = kind in ("stop_script", "app_heartbeat")  # our pages need no others
+    return JudgedMessage(message, PASSES if is_needed else DROPPED)
 
 
 class Meter:
-    """Measures the work of the thread that serves all visitors.
-
-    Args:
-        clock: Returns seconds that never decrease.
-        work: Returns the processor seconds of the thread.
-    """
+    """Measures the work of the thread that serves all visitors."""
 
     def __init__(
         self,
@@ -388,11 +362,6 @@ class Address:
     """State that all connections of one address share.
 
     Args:
-        name: The address.
-        meter: Measures the work for all addresses.
-
-    Attributes:
-        n_connections: Number of open connections.
     """
 
     def __init__(self, name: str, meter: Meter) -> None:
@@ -419,10 +388,6 @@ def read_little_at_once(receive: Receive, address: Address) -> None:
 
     Uvicorn answers pings and joins frames by itself before the guard sees a message, and its limit
     of a message's size is the one of responses, which are far larger. Other servers are unchanged.
-
-    Args:
-        receive: The function that a server passes to its application; uvicorn's is a method.
-        address: The address of the visitor.
     """
     protocol: Any = getattr(receive, "__self__", None)
     if not hasattr(getattr(protocol, "conn", None), "max_message_size"):
@@ -443,7 +408,7 @@ def read_little_at_once(receive: Receive, address: Address) -> None:
         """Handle pieces until the address rests, or the visitor has to read first."""
         while pieces and not transport.is_closing():
             unread = transport.get_write_buffer_size() > MOST_UNREAD
-            wait = UNREAD_SECONDS if unread else address.rest
+            wait = 0.25 if unread else address.rest
             if wait > 0:
                 transport.pause_reading()
                 asyncio.get_running_loop().call_later(wait, handle_pieces)

@@ -17,12 +17,13 @@ import tempfile
 import threading
 import warnings
 import webbrowser
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_text
@@ -39,21 +40,14 @@ PORT = 7580
 """Default port; a free one replaces it where another program listens there."""
 
 LARGEST_PORT = 65535
-"""Largest number of a port."""
 
 LISTENING_SECONDS = 1.0
 """Seconds until the server answers; a browser opened earlier shows an empty page for a moment."""
-
-_ALL_ADDRESSES = (None, "0.0.0.0", "::")
-"""Hosts of a server that listens at every address of this computer."""
 
 _HOST_VARIABLE, _PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
 
 _KINDS = {"integer": "a whole number", "float": "a number", "boolean": "true or false"}
 """Kinds of Streamlit's options in words."""
-
-_STOP_SECONDS = 15.0
-"""Longest time that a server may take to end."""
 
 _COLAB = (
     "Colab passes no WebSockets on, so no browser can open the dashboard that runs there: show "
@@ -127,10 +121,8 @@ def serve(
     """Serve the dashboard until a signal ends it; call it once, in the main thread.
 
     Args:
-        host: Address on which the server listens.
         port: Port on which nobody listens, see `choose_port`.
         link: Query string of the first page with its "?", or an empty text.
-        open_browser: Whether a browser opens, if this computer has a screen.
         announce: Receives the address as soon as the server listens.
 
     Raises:
@@ -140,7 +132,7 @@ def serve(
     from streamlit.web import bootstrap
 
     from attnkit.ui.server.guard import guards
-    from attnkit.ui.server.visitor_address import trust_only_our_setting
+    from attnkit.ui.server.turns import trust_only_our_setting
 
     script = str(dashboard_script())
     sys.argv = [script]  # Streamlit reads the configuration beside this path
@@ -174,12 +166,12 @@ async def lifespan(
     from streamlit import config
     from streamlit.web.server.server_util import get_url
 
-    from attnkit.ui.server import startup
+    from attnkit.ui.server import service
 
-    startup.start()
+    service.start()
     manual = config.is_manually_set("browser.serverAddress")
     host = st.get_option("browser.serverAddress" if manual else "server.address")
-    reached = "localhost" if host in _ALL_ADDRESSES else host
+    reached = "localhost" if host in (None, "0.0.0.0", "::") else host
     reached = f"[{reached}]" if ":" in reached else reached
     address = get_url(reached) + (f"/{link}" if link else "")
     if announce is not None:
@@ -190,7 +182,7 @@ async def lifespan(
         loop = asyncio.get_running_loop()
         loop.call_later(LISTENING_SECONDS, webbrowser.open, address)
     yield
-    startup.stop()
+    service.stop()
 
 
 def options_of_user(script: str) -> dict[str, Any]:
@@ -233,7 +225,7 @@ class Lab:
         self._process = process
         self.address = address
         # Nobody reads what modules of yours print there; a full pipe would stop the server.
-        self._reader = threading.Thread(target=_read_all, args=(process.stdout,), daemon=True)
+        self._reader = threading.Thread(target=deque, args=(process.stdout, 0), daemon=True)
         self._reader.start()
         atexit.register(self.stop)
 
@@ -245,7 +237,7 @@ class Lab:
         # A second signal would end the server before its training process, so it comes late.
         for end in (self._process.terminate, self._process.kill):
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS)
+                self._process.wait(15)
                 break
             end()
         self._process.wait()
@@ -262,7 +254,6 @@ class Lab:
         return f"<Lab at {self.address}>" if self.is_running else "<Lab, stopped>"
 
     def _repr_html_(self) -> str:
-        """Return a link that opens the dashboard in a new tab."""
         if not self.is_running:
             return "<p>This dashboard is stopped.</p>"
         address, advice = escape(self.address), escape(hub_advice())
@@ -346,11 +337,6 @@ def _address_of(process: subprocess.Popen[str]) -> str:
     return ""
 
 
-def _read_all(stream: IO[str]) -> None:
-    for _ in stream:
-        pass
-
-
 def is_reachable_from_network(host: str) -> bool:
     """Return whether a server that listens on this host accepts connections of other computers."""
     return not (host == "localhost" or host == "::1" or host.startswith("127."))
@@ -375,9 +361,8 @@ def _store(result: Result) -> None:
     if result.snapshot.status != "finished":
         return
     settings = server_settings()
-    with suppress(
-        Unavailable, TooLarge
-    ):  # the dashboard says so, and shows the experiment all the same
+    # If it fails, the dashboard says so, and shows the experiment all the same.
+    with suppress(Unavailable, TooLarge):
         store = ResultStore(settings.store, megabytes=settings.store_megabytes)
         try:
             store.put(*result.to_blobs())

@@ -1,9 +1,10 @@
-"""What a server has once: the store, the training service, and who a session is to them."""
+"""What a server has once: its start and end, the store, the training service, and its owner."""
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import hmac
 import threading
 import time
 import uuid
@@ -14,29 +15,25 @@ from typing import Generic, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
+from streamlit import config, net_util
 from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
 
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr
-from attnkit.foundation.process import give_memory_back
+from attnkit.foundation.process import give_memory_back, n_cores, prepare_for_serving
 from attnkit.service.classes import Classes
 from attnkit.service.jobs import Watcher
-from attnkit.service.logs import log
+from attnkit.service.logs import log, log_foreign_errors, versions
 from attnkit.service.server import server_settings
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training.pace import duration_in_words
-from attnkit.ui.server.turns import waiting
-from attnkit.ui.server.visitor_address import session_address
+from attnkit.ui.server import guard
+from attnkit.ui.server.browser_messages import decide_what_browsers_keep
+from attnkit.ui.server.turns import session_address, waiting
 
 CONNECTION = "attnkit"
 """Name of the connection in Streamlit's secrets; it overrides the server's settings."""
-
-FIRST_FRAME_SECONDS = 0.3
-"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
-
-SWEEP_SECONDS = 5.0
-"""Seconds between two collections, at least; each holds the server for about 50 ms."""
 
 T = TypeVar("T")
 
@@ -47,10 +44,6 @@ class Singleton(Generic[T]):
     It can be used as a decorator. Callers in other threads wait until the object is made. If that
     fails, the next caller tries again. `st.cache_resource` is not the owner of such objects,
     because one message from any visitor (`clear_cache`) empties all of Streamlit's caches.
-
-    Args:
-        make: Makes the object.
-        release: Called with the object when it is cleared.
     """
 
     def __init__(
@@ -87,12 +80,9 @@ def _open_store() -> ResultStore | Unavailable:
         return error
 
 
-def _close_store(store: ResultStore | Unavailable) -> None:
-    if not isinstance(store, Unavailable):
-        store.close()
-
-
-result_store = Singleton(_open_store, release=_close_store)
+result_store = Singleton(
+    _open_store, release=lambda store: store.close() if isinstance(store, ResultStore) else None
+)
 """Return the store, or the error that says why the settings describe none.
 
 A database that is away is noticed at its use only: every method may raise `Unavailable`."""
@@ -104,7 +94,6 @@ def _open_classes() -> Classes:
 
 
 classes = Singleton(_open_classes, release=Classes.dispose)
-"""Return the classes of this server."""
 
 
 def stored_experiment(hash: str) -> Experiment | str | None:
@@ -151,7 +140,6 @@ def training_time(*experiments: Experiment, reuse: bool = True) -> str:
     """Return about how long experiments will train, one after the other, in words.
 
     Args:
-        *experiments: The experiments.
         reuse: Whether finished runs are taken over, and not trained again.
     """
     service = training_service()
@@ -213,9 +201,139 @@ def sweep() -> None:
 
     def collect() -> None:
         while _somebody_left.wait():
-            time.sleep(SWEEP_SECONDS)  # other tabs may be closed meanwhile
+            time.sleep(5)  # other tabs may be closed meanwhile, and each collection takes 50 ms
             _somebody_left.clear()
             gc.collect()
             give_memory_back()
 
     threading.Thread(target=collect, name="attnkit-sweeper", daemon=True).start()
+
+
+@Singleton
+def start() -> None:
+    """Log what runs here, and start the training process so that it is warm for the first visitor.
+
+    Raises:
+        InvalidSettings: If an environment variable has a value that is not allowed.
+    """
+    settings = server_settings()
+    if settings.hosted:  # details of an error are for the log, not for visitors
+        st.set_option("client.showErrorDetails", "none")
+        config.set_option("logger.enableRich", False)  # it would print whole tracebacks
+        config.set_option("server.maxUploadSize", 1)  # megabyte; a hosted copy takes no uploads
+        # A page of another site would make Streamlit ask the network for its own addresses.
+        net_util._internal_ip = net_util._external_ip = "127.0.0.1"
+        guard.limit_sockets()
+    log("server started", versions=versions(), settings=settings.shown(), cores=n_cores())
+    if settings.hosted and not guard.in_front.is_set():
+        log("not guarded")
+    prepare_for_serving()
+    decide_what_browsers_keep()
+    training_service()
+    sweep()
+    if settings.hosted:  # until here, whoever starts the server reads why it does not start
+        log_foreign_errors()
+
+
+@Singleton
+def start_and_freeze() -> None:
+    """Start the server unless it is started, and exempt imported objects from garbage collection.
+
+    Streamlit's full collection after every script run is switched off in .streamlit/config.toml;
+    the interpreter's incremental one goes on.
+    """
+    start()
+    gc.collect()
+    gc.freeze()
+
+
+def stop() -> None:
+    """End the training process, store its finished results, and close the store."""
+    training_service.clear()
+    classes.clear()
+    result_store.clear()
+    log("server stopped")
+
+
+SIGNED_IN = "owner"
+"""Key of the session state that is true once the owner has signed in."""
+
+LONGEST_DELAY, LONGEST_WAIT, MOST_ADDRESSES = 10.0, 600.0, 10_000
+"""Limits of a gate: seconds before an attempt and after a wrong one, and remembered addresses."""
+
+
+class Gate:
+    """Gate that opens for one secret, with at most one attempt a second. Safe in many threads.
+
+    After a wrong secret its address must wait for 2 seconds, then twice as long each time. If the
+    secret is empty, the gate never opens.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret, self._lock, self._free_at = secret.encode(), threading.Lock(), 0.0
+        self._guessers: dict[str, tuple[int, float]] = {}  # wrong secrets, end of the wait
+
+    def opens(self, secret: str, address: str = "") -> bool:
+        """Return whether a secret is right, after earlier attempts; while shut, none is."""
+        with self._lock:
+            if not self._secret or self.shut_seconds(address) > 0:
+                return False
+            now = time.monotonic()
+            begins = max(now, self._free_at)
+            self._free_at = begins + 1.0
+            right = hmac.compare_digest(secret.encode("utf-8", "replace"), self._secret)
+            n_wrong = self._guessers.pop(address, (0, 0.0))[0] + 1
+            if not right:
+                wait = min(LONGEST_WAIT, 2.0 ** min(n_wrong, 10))
+                self._guessers[address] = n_wrong, begins + wait
+            if len(self._guessers) > MOST_ADDRESSES:
+                del self._guessers[next(iter(self._guessers))]
+        time.sleep(begins - now)
+        return right
+
+    def shut_seconds(self, address: str = "") -> float:
+        """Return for how many seconds every secret of an address is refused."""
+        _, until = self._guessers.get(address, (0, 0.0))
+        return max(0.0, self._free_at - LONGEST_DELAY - time.monotonic(), until - time.monotonic())
+
+
+def has_page() -> bool:
+    """Return whether this copy has a page for its owner: if a secret is set."""
+    return bool(server_settings().owner_secret.get_secret_value())
+
+
+def is_signed_in() -> bool:
+    """Return whether this session is the owner's."""
+    return has_page() and st.session_state.get(SIGNED_IN) is True
+
+
+@Singleton
+def gate() -> Gate:
+    """Return the gate of the server, which slows down visitors who guess the secret."""
+    return Gate(server_settings().owner_secret.get_secret_value())
+
+
+def sign_in(secret: str) -> bool:
+    """Make this session the owner's if the secret is right, and return whether it is."""
+    if shut_seconds():
+        return False
+    right = gate().opens(secret, session_address())
+    if right:
+        st.session_state[SIGNED_IN] = True
+    log("owner signed in" if right else "owner refused", seconds=shut_seconds())
+    return right
+
+
+def shut_seconds() -> float:
+    """Return the seconds for which this visitor's address may not try a secret."""
+    return gate().shut_seconds(session_address())
+
+
+@st.cache_data(ttl=30, show_spinner=False)
+def store_megabytes() -> float | str:
+    """Return the size of the store, at most half a minute old; a text if it is not known."""
+    store = result_store()
+    try:
+        return store.n_bytes() / 2**20 if isinstance(store, ResultStore) else str(store)
+    except Unavailable as error:
+        return str(error)

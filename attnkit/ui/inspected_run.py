@@ -1,4 +1,4 @@
-"""Shared parts of the pages that look inside models: the inspected run, its film, the pickers.
+"""Shared parts of the pages that look inside models: the run, its film, pickers, downloads.
 
 These pages show one seed of the run that the Lab shows. If the run is not trained yet, they offer
 to train it with all its seeds, and the Lab and Runs then show it, too. The film of a trained run
@@ -14,11 +14,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.attention_map import telling_layer
-from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.custom_phone_book import is_phone_book, shortened
+from attnkit.analysis.export import (
+    command_line,
+    experiment_code,
+    folder_of,
+    module_code,
+    module_weights,
+)
+from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import problems_in_words
@@ -27,25 +36,19 @@ from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
 from attnkit.ui.cache import Cache
-from attnkit.ui.lab.lab import Lab
+from attnkit.ui.lab.custom_phone_book import book_fields, read_question
+from attnkit.ui.lab.lab import Lab, lab_link, open_lab
 from attnkit.ui.markdown import plain
+from attnkit.ui.routing import require_route
 from attnkit.ui.server.service import training_service, training_time
-from attnkit.ui.session import lab_link, open_lab
+from attnkit.ui.standalone import standalone_html
 from attnkit.ui.watched_job import live, moves, show_refusal, status_of
-from attnkit.ui.widgets import bound
+from attnkit.ui.widgets import bound, download
+from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 ATTENTION_TITLE = "What does one lookup do?"
 """Title of the page Attention, and of its copy as one file."""
-
-LONGEST_WAIT = 120.0
-"""Seconds that a download waits for a training whose film it shows."""
-
-TICK_SECONDS = 0.5
-"""Seconds between two updates while a run trains."""
-
-CACHE_BYTES = 2**25
-"""Size of the cache of inspections that all visitors share."""
 
 
 @dataclass
@@ -53,10 +56,8 @@ class InspectedRun:
     """One seed of a run that a page looks into.
 
     Attributes:
-        lab: The visitor's Lab.
         experiment: Experiment of the one seed.
         run: Experiment of the run, with all its seeds.
-        row: The row of pickers at the head of the page.
         refusal: Reason why the seed cannot be trained here; empty if it can.
     """
 
@@ -99,7 +100,6 @@ class InspectedRun:
         A text says why there is none; None means that the run has no film yet, or has failed.
 
         Args:
-            inspection: The inspection.
             most: Largest number of times that it is computed during a training; 0 for no limit.
         """
         job = self.ask_for_film()
@@ -108,8 +108,8 @@ class InspectedRun:
         return self._inspect(job, inspection, most)
 
     def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
-        """Return the result of an inspection, after waiting for the end of a training."""
-        service, deadline = training_service(), time.monotonic() + LONGEST_WAIT
+        """Return the result of an inspection, after waiting up to 2 minutes for a training."""
+        service, deadline = training_service(), time.monotonic() + 120
         job = self.ask_for_film()
         while job is not None and not job.over and (left := deadline - time.monotonic()) > 0:
             job = service.wait(job.id, job.version, left, self.lab.watcher)
@@ -139,7 +139,8 @@ class InspectedRun:
         return result
 
 
-_CACHE: Cache[bytes] = Cache(10_000, CACHE_BYTES, len)
+_CACHE: Cache[bytes] = Cache(10_000, 2**25, len)
+"""Inspections that all visitors share."""
 
 
 def open_inspected_run(page: str, title: str) -> InspectedRun:
@@ -181,21 +182,14 @@ def _offer_training(lab: Lab) -> None:
         f"These settings are not trained yet. **Train** trains {models}, which takes "
         f"{training_time(lab.experiment)}. The Lab and Runs show them, too."
     )
-    st.button(
-        "Train",
-        type="primary",
-        icon=":material/play_arrow:",
-        on_click=lab.train,
-        key="train_here",
-    )
+    icon = ":material/play_arrow:"
+    st.button("Train", type="primary", icon=icon, on_click=lab.train, key="train_here")
 
 
 def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -> dict[str, Any]:
     """Return the arguments of a picker whose choice holds on all pages, see `bound`.
 
     Args:
-        name: Name under which the choice is remembered.
-        options: Options of the picker.
         default: Choice if none was made, or if it is no option here.
         key: Key of the widget; it is made of the name if empty.
     """
@@ -206,14 +200,7 @@ def remembered(name: str, options: Sequence[Any], default: Any, key: str = "") -
 
 
 def choose(label: str, options: Sequence[str], name: str, text: Callable[[str], str] = str) -> str:
-    """Draw a row of buttons for a choice that holds on all pages, and return the choice.
-
-    Args:
-        label: Title of the row.
-        options: The options; the first is chosen at first.
-        name: Name under which the choice is remembered.
-        text: Returns the text of an option's button.
-    """
+    """Draw a row of buttons for a choice that holds on all pages, and return the choice."""
     # A browser keeps the choice of a widget that has the same key, even if it is no option.
     key = f"{name}_{'_'.join(options)}"
     chosen: str = st.segmented_control(
@@ -227,11 +214,7 @@ def choose(label: str, options: Sequence[str], name: str, text: Callable[[str], 
     return chosen if chosen in options else options[0]
 
 
-def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
-    """Draw the pickers where there is a choice, and return the indices of layer and head.
-
-    The choices hold on all pages.
-    """
+def _pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     specs, heads = subject.experiment.layer_specs, range(subject.experiment.n_heads)
     layers, layer, head = range(len(specs)), 0, 0
     if len(layers) > 1:
@@ -250,28 +233,12 @@ def pick_layer_and_head(subject: InspectedRun) -> tuple[int, int]:
     return layer, head
 
 
-def show_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
-    """Draw the figures of an inspection, and add new frames while the run trains.
-
-    Args:
-        subject: The run and seed.
-        inspection: The inspection.
-        component: Name of the component. `st.session_state[component].picked` holds what was
-            pressed in its figures: any of layer, head and query_index (the index of the query).
-    """
-    st.session_state[f"sent_{component}"] = _Sent()
-    draw = partial(_draw, subject, inspection, component)
-    live(draw, lambda: [subject.ask_for_film()], TICK_SECONDS)
-
-
 @dataclass
 class _Sent:
     """Frames that one drawing of a page has sent so far.
 
     Attributes:
-        film: The job.
         step: Training step of the last frame.
-        blob: The last bytes.
         problem: Reason why there are none; frames are then requested at the visitor's press only.
     """
 
@@ -281,7 +248,7 @@ class _Sent:
     problem: str = ""
 
 
-def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None:
+def _draw_film(subject: InspectedRun, inspection: Inspection, component: str) -> None:
     if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
     sent: _Sent = st.session_state[f"sent_{component}"]
@@ -293,29 +260,36 @@ def _draw(subject: InspectedRun, inspection: Inspection, component: str) -> None
     elif status := _status(job, subject):
         st.caption(status)
     if not sent.problem:
-        _fetch(subject, inspection, sent, all_frames=job is None or job.over)
-    resend = partial(_send_all, component)
+        all_frames = job is None or job.over
+        result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
+        if isinstance(result, str):
+            sent.problem = result
+        elif result is not None and (steps := InspectionResult.from_bytes(result).header["steps"]):
+            sent.step, sent.blob = steps[-1], result
+
+    def resend() -> None:
+        """Request all frames at the next tick: the browser lacks some, or there was a problem."""
+        st.session_state[f"sent_{component}"] = _Sent()
+
     if sent.problem:
-        show_problem(sent.problem, component, resend)
+        _show_problem(sent.problem, component, resend)
+
+    def take_picked() -> None:
+        kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
+        picked: dict[str, int] | None = components.reported(component, "picked", kind)
+        if picked:
+            st.session_state.setdefault("remembered", {}).update({"key_position": None, **picked})
+            st.session_state["picked_anew"] = True
+
     if sent.blob:
         components.component(component, *components.FILM)(
             key=component,
             data=sent.blob,
-            on_picked_change=partial(_take_picked, component),
+            on_picked_change=take_picked,
             on_resend_change=resend,
         )
     elif moves(job):
         st.skeleton(height=600)
-
-
-def _fetch(subject: InspectedRun, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
-    result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
-    if isinstance(result, str):
-        sent.problem = result
-    elif result is not None:
-        header = InspectionResult.from_bytes(result).header
-        if header["steps"]:
-            sent.step, sent.blob = header["steps"][-1], result
 
 
 def _status(job: Job | None, subject: InspectedRun) -> str:
@@ -344,8 +318,6 @@ def result_of(
     """Return the result of an inspection; None, with a message, if there is none.
 
     Args:
-        subject: The run and seed.
-        answer: What `subject.inspect` has returned.
         name: Name of the inspection, for the keys of buttons.
         ask_again: Called when the visitor asks again after a problem; None if the page asks by
             itself.
@@ -354,7 +326,7 @@ def result_of(
         return InspectionResult.from_bytes(answer)
     job = subject.ask_for_film()
     if isinstance(answer, str):
-        show_problem(answer, name, ask_again)
+        _show_problem(answer, name, ask_again)
     elif job is not None and job.state == "failed":
         _show_failure(subject, job, name)
     else:
@@ -362,8 +334,7 @@ def result_of(
     return None
 
 
-def show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) -> None:
-    """Draw the reason why there is no result, and the button that asks again, if there is one."""
+def _show_problem(problem: str, name: str, ask_again: Callable[..., Any] | None) -> None:
     st.error(plain(f"{problem}."), icon=":material/error:")
     if ask_again is not None:
         key = f"again_{name}"
@@ -377,21 +348,7 @@ def _show_failure(subject: InspectedRun, job: Job, name: str) -> None:
     show_refusal(subject.lab)
 
 
-def _take_picked(component: str) -> None:
-    kind = dict[Literal["layer", "head", "query_index", "key_position"], components.Index]
-    picked: dict[str, int] | None = components.reported(component, "picked", kind)
-    if picked:
-        st.session_state.setdefault("remembered", {}).update({"key_position": None, **picked})
-        st.session_state["picked_anew"] = True
-
-
-def _send_all(component: str) -> None:
-    """Request all frames at the next tick: the browser lacks some, or there was a problem."""
-    st.session_state[f"sent_{component}"] = _Sent()
-
-
 def _note_on_modules(experiment: Experiment, page: str) -> None:
-    """Draw what a page cannot show of variants that a PyTorch module computes, if there are any."""
     own = [variant for variant in experiment.sharing if "module" in variant.given]
     if not own:
         return
@@ -406,3 +363,196 @@ def _note_on_modules(experiment: Experiment, page: str) -> None:
         weights = f"Numbers of W_Q and W_K are empty for {listed(names)}: a PyTorch module has no"
         text = " ".join([f"{weights} such matrices that attnkit knows of.", *missing])
     st.caption(plain(text))
+
+
+def film_page(
+    page: str, title: str, view: View, below: Callable[[Lab], None] = lambda lab: None
+) -> None:
+    """Draw a page of a view; `below` draws between its figures and the downloads."""
+    require_route()
+    subject = open_inspected_run(page, title)
+    layer, head = _pick_layer_and_head(subject)
+    example = _pick_example(subject)
+    if example is None:
+        below(subject.lab)
+        return
+    query, key = _pressed(subject, example, layer) if view == "attention" else (0, None)
+    inspection = replace(
+        example, view=view, layer=layer, head=head, query_index=query, key_position=key
+    )
+    st.session_state[f"sent_{page}"] = _Sent()
+    live(lambda: _draw_film(subject, inspection, page), lambda: [subject.ask_for_film()], 0.5)
+    below(subject.lab)
+    expander = st.expander(
+        "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
+    )
+    if expander.open:  # only then are they made
+        with expander:
+            _downloads(subject, inspection, page, title)
+
+
+def _pick_example(subject: InspectedRun) -> Inspection | None:
+    """Draw the picker in the subject's row, and return the example as an inspection of attention.
+
+    Held-out examples are sorted by their number of wrong answers, most first. Where the task is a
+    phone book, visitors can write their own; None is returned while it has problems.
+    """
+    task = subject.experiment.task
+    descriptions, order = _descriptions(subject)
+    key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
+    own_book = remembered("custom_book", (False, True), False)
+    is_custom = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
+    example = subject.row.selectbox(
+        "Example, most wrong answers first",
+        order,
+        format_func=descriptions.__getitem__,
+        width=320,
+        disabled=is_custom,
+        **remembered("example", order, 0, key),
+    )
+    if is_phone_book(task):
+        subject.row.toggle("A phone book of your own", **own_book)
+    return _custom_book(subject) if is_custom else Inspection("attention", example=example)
+
+
+def _descriptions(subject: InspectedRun) -> tuple[list[str], list[int]]:
+    job = subject.ask_for_film()
+    blob = subject.inspect(Inspection("examples")) if job is not None and job.over else None
+    if not isinstance(blob, bytes):
+        return ["The example of the Lab"], [0]
+    header = InspectionResult.from_bytes(blob).header
+    descriptions = []
+    for index, example in enumerate(header["examples"]):
+        n_answers = example["n_asked"] * len(header["variants"])
+        wrong = f"{example['n_wrong']} of {n_answers} answers wrong"
+        name = "The Lab’s" if index == 0 else index + 1
+        descriptions.append(f"{name}: {wrong}. {example['text']}")
+    return descriptions, header["order"]
+
+
+def _custom_book(subject: InspectedRun) -> Inspection | None:
+    task = subject.experiment.task
+    assert is_phone_book(task)
+    text, name, right = book_fields(task, "inspected_")
+    asked = read_question(task, text, name)
+    if asked is None:
+        return None
+    book, question, notes = asked
+    right.caption(notes)
+    return Inspection(
+        "attention",
+        tokens=tuple(tuple(int(field) for field in token) for token in question.tokens),
+        names=tuple(shortened(entry.name) for entry in book.entries),
+        numbers=tuple(shortened(question.classes[c]) for c in sorted(question.classes)),
+        right=tuple(question.right),
+        query_index=question.row,
+    )
+
+
+def _pressed(
+    subject: InspectedRun, example: Inspection, layer: int
+) -> tuple[int | None, int | None]:
+    """Return the query and the key that were pressed in figures of the same example and layer.
+
+    They are the index of the query and the position of the key; None if none was pressed.
+    """
+    memory = st.session_state.setdefault("remembered", {})
+    if memory.get("example of the query") != example:
+        memory["example of the query"] = example
+        memory.pop("query_index", None)
+        memory.pop("key_position", None)
+    pressed: int | None = memory.get("query_index", example.query_index)
+    key: int | None = memory.get("key_position")
+    positions = range(*subject.experiment.layer_specs[layer].key_positions)
+    if example.tokens:  # a custom book has a size of its own
+        positions = range(len(example.tokens))
+    return pressed, key if key in positions else None
+
+
+def _downloads(subject: InspectedRun, inspection: Inspection, component: str, title: str) -> None:
+    st.markdown(
+        "**This page as one file.** It works without a server and without a network: the "
+        "slider, Play, numbers where you point. It has the example and the query that are "
+        "shown now. Each figure’s **Save** gives SVG, PNG, CSV."
+    )
+    job = subject.ask_for_film()
+    if job is None or not job.over:
+        st.caption("The file can be downloaded when the training has ended.")
+    else:
+        page_as_file(subject, inspection, component, title)
+    st.divider()
+    _module(subject)
+    st.divider()
+    st.markdown("**This experiment** in a terminal, and in Python.")
+    st.code(command_line(subject.run), language="bash", wrap_lines=True)
+    st.code(experiment_code(subject.run), language="python", wrap_lines=True)
+
+
+def page_as_file(
+    subject: InspectedRun,
+    inspection: Inspection,
+    component: str,
+    title: str,
+    label: str = "Page as HTML",
+    help: str | None = None,
+) -> None:
+    """Draw the download of a page that shows a film, as one HTML file.
+
+    The file is made when the button is pressed; a seed whose film is gone is then trained again.
+    """
+    experiment = subject.experiment
+
+    def page() -> str:
+        blob = _blob_of(subject.inspect_when_over(replace(inspection, since=-1)))
+        names = ", ".join(title_of(variant) for variant in experiment.sharing)
+        task = experiment.task.title
+        note = f"{task}, seed {experiment.first_seed}: {names}."
+        return standalone_html(title, component, blob, note, command_line(subject.run))
+
+    file = f"attnkit-{experiment.task.name}-{component}.html"
+    download(label, page, file, key="page_html", icon="html", help=help)
+
+
+def _blob_of(answer: bytes | str | None) -> bytes:
+    if not isinstance(answer, bytes):
+        raise RuntimeError(answer or "the film is not there any more")
+    return answer
+
+
+def _module(subject: InspectedRun) -> None:
+    experiment = subject.experiment
+    st.markdown(
+        "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
+        "but torch, and its weights of this seed, which `safetensors` reads."
+    )
+    variants = [variant for variant in experiment.sharing if "module" not in variant.given]
+    if not variants:
+        return
+    variant: Variant = st.selectbox(
+        "Variant", variants, format_func=title_of, key="exported_variant", width=260
+    )
+    code = module_code(experiment, variant)
+    with st.container(horizontal=True):
+        file = f"attnkit-{experiment.task.name}-{folder_of(variant)}.py"
+        download("Module (.py)", code, file, key="module_code", icon="code")
+        job = subject.ask_for_film()
+        if job is not None and job.state == "finished":
+            download(
+                "Weights (.safetensors)",
+                partial(_weights, subject, variant),
+                "weights.safetensors",  # the name that the module loads
+                key="module_weights",
+                icon="weight",
+            )
+    st.code(code, language="python", wrap_lines=True)
+
+
+def _weights(subject: InspectedRun, variant: Variant) -> bytes:
+    blob = _blob_of(subject.inspect(Inspection("weights")))
+    prefix = f"{subject.experiment.sharing.index(variant)}/"
+    weights: dict[str, np.ndarray] = {
+        name.removeprefix(prefix): array
+        for name, array in InspectionResult.from_bytes(blob).fixed.items()
+        if name.startswith(prefix)
+    }
+    return module_weights(subject.experiment, variant, weights)

@@ -1,1 +1,0 @@
-"""The pages Runs and Variants: what is kept, and what there is."""
