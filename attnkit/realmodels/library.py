@@ -432,7 +432,11 @@ class _Place:
 
     def _columns(self, number: int, rows: Rows) -> Float[Array, "h m d"]:
         module, inputs = self.trace.modules[number], latent_inputs(self.trace, number)
-        columns = np.stack([self._head(module, head) for head in self._own(number, rows)])
+        of_heads = self._own(number, rows)
+        n_inputs = self.owner.shapes[f"{module.name}.weight"][not module.transposed]
+        columns = np.empty((len(rows), n_inputs, rows.shape[1]), np.float32)
+        for head, outputs in enumerate(of_heads):
+            columns[head] = self._head(module, outputs)
         if inputs is None:
             return columns
         before = self.trace.modules[int(inputs[0, 0])]
@@ -451,9 +455,9 @@ class _Place:
         name, start, stop = f"{module.name}.weight", int(outputs.min()), int(outputs.max()) + 1
         if module.transposed:
             whole = self.owner.weight(name, 0, self.owner.shapes[name][0])
-            return self._finite(name, np.ascontiguousarray(whole[:, outputs]))
+            return self._finite(name, whole[:, outputs])
         rows = self._finite(name, self.owner.weight(name, start, stop))
-        return np.ascontiguousarray(rows[outputs - start].T)
+        return rows[outputs - start].T
 
     def _finite(self, name: str, values: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -463,23 +467,20 @@ class _Place:
                 raise damaged(file, f"{quote(stored)} has values that are infinite or NaN")
         return values
 
-    def _gain(self, rows: Rows) -> Float[Array, " m"] | None:
+    def _gain(self, rows: Rows) -> Any:
         """Return the gain of the norm right before queries or keys; None without one.
 
         The norm belongs to the same layer, or, before the keys of cross-attention, stands at the
         end of the encoder. After a norm at the end of a layer, all of the next layer reads it.
         """
         root = root_of(self.trace, int(rows[0, 0, 0]))
-        if root.inputs is None or (root.inputs[:, 0] != root.inputs[0, 0]).any():
+        if not root.before:
             return None
-        norm = self.trace.modules[int(root.inputs[0, 0])]
+        norm = self.trace.modules[root.before]
         of_layer = norm.parent and root.name.startswith(f"{norm.parent}.")
         numbered = any(part.isdigit() for part in norm.name.split("."))
         at_end = self.kind is Kind.CROSS and not numbered and "embed" not in norm.name
-        if not ((of_layer and numbered) or at_end) or _is_linear(norm):
-            return None
-        gain = self._gain_of(norm)
-        return None if gain is None else gain
+        return self._gain_of(norm) if (of_layer and numbered) or at_end else None
 
     def _gain_of(self, norm: TracedModule) -> Any:
         """Return a norm's gain, which some families store with 1 subtracted; None without one."""
@@ -489,11 +490,6 @@ class _Place:
         name, n = f"{norm.name}.weight", weight.shape[0]
         stored = self._finite(name, self.owner.weight(name, 0, n))
         return stored + np.float32(_added(norm.module, n))
-
-
-def _is_linear(module: TracedModule) -> bool:
-    weight = getattr(module.module, "weight", None)
-    return weight is not None and weight.ndim == 2
 
 
 def _added(norm: nn.Module, n: int) -> float:

@@ -217,22 +217,24 @@ def measure_layer(layer: Projections) -> LayerMeasures:
     per_group = n_heads // n_kv_heads
     groups, queries, keys = [], list[Array](), list[Array]()
     is_measurable = all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V)))
-    largest = [float(np.abs(w).max()) or 1.0 for w in (layer.W_Q, layer.W_K)]
+    largest = [float(max(w.max(), -w.min())) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
         heads = slice(group * per_group, (group + 1) * per_group)
-        q, k, v = (
-            w.astype(np.float64) for w in (layer.W_Q[heads], layer.W_K[group], layer.W_V[group])
-        )
-        groups.append(_measure_group(q, k, v))
+        k, v = (w[group].astype(np.float64) for w in (layer.W_K, layer.W_V))
+        n_at_once = max(1, _MOST_NUMBERS // layer.W_Q[0].size)
+        for start in range(heads.start, heads.stop, n_at_once):
+            q = layer.W_Q[start : min(start + n_at_once, heads.stop)].astype(np.float64)
+            groups.append(_measure_group(q, k, v))
         if is_measurable:
-            queries.append((q.sum(0) / largest[0]).astype(np.float32))
+            q_sum = layer.W_Q[heads].sum(0, dtype=np.float64)
+            queries.append((q_sum / largest[0]).astype(np.float32))
             keys.append((k / largest[1]).astype(np.float32))
     values = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
     heads_values = {name: values[name] for name in OF_WEIGHTS}
     whole = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
     if is_measurable:
-        total = np.concatenate(queries, 1) @ np.concatenate(keys, 1).T
-        whole |= _measure_whole_layer(layer, total, values)
+        pair = np.concatenate(queries, 1), np.concatenate(keys, 1)
+        whole |= _measure_whole_layer(layer, *pair, values)
     return LayerMeasures(heads_values, whole)
 
 
@@ -275,7 +277,7 @@ def _scaled(w: Float[Array, "h m d"]) -> tuple[Float[Array, "h m d"], Float[Arra
     The largest weight of a matrix lies between ½ and 1 then, which changes no bit of any measure.
     A matrix with infinite weights becomes one of zeros, and its power NaN.
     """
-    largest = np.abs(w).max((1, 2))
+    largest = np.maximum(w.max((1, 2)), -w.min((1, 2)))
     finite = np.isfinite(largest)
     size = np.ldexp(1.0, np.frexp(np.where(finite, largest, 1))[1])
     scaled: Array = np.where(finite[:, None, None], w, 0) / size[:, None, None]
@@ -305,9 +307,12 @@ def _compare(
 
 
 def _measure_whole_layer(
-    layer: Projections, m: Float[Array, "m n"], heads: dict[str, Float[Array, " h"]]
+    layer: Projections,
+    queries: Float[Array, "m d"],
+    keys: Float[Array, "n d"],
+    heads: dict[str, Float[Array, " h"]],
 ) -> dict[str, float]:
-    """Compute the measures of a whole layer, whose W_Q W_Kᵀ summed over heads is `m`.
+    """Compute the measures of a whole layer, whose M summed over heads is `queries` @ `keys`ᵀ.
 
     Those that shapes or matrices of zeros do not allow are left out.
     """
@@ -324,12 +329,32 @@ def _measure_whole_layer(
         sizes = [squares[role] * (per_group if role != "q" else 1) for role in pair]
         if np.isfinite(inner).all() and min(sizes) > 0:
             values[f"cos_{pair}"] = float(inner.sum() / np.sqrt(sizes[0] * sizes[1]))
-    if m.shape[0] == m.shape[1]:
-        size = float(np.einsum("ij,ij->", m, m, dtype=np.float64))
+    if len(queries) == len(keys):
+        size, there_and_back, rows, columns = _sums_of_squares(queries, keys)
         if size > 0:
-            values["symmetry"] = float(np.einsum("ij,ji->", m, m, dtype=np.float64)) / size
-        norms = [
-            np.sqrt(np.einsum(axes, m, m, dtype=np.float64)) for axes in ("ij,ij->i", "ij,ij->j")
-        ]
-        values["directionality"] = float(directionality_of(*norms))
+            values["symmetry"] = there_and_back / size
+        values["directionality"] = float(directionality_of(np.sqrt(rows), np.sqrt(columns)))
     return values
+
+
+def _sums_of_squares(
+    a: Float[Array, "m d"], b: Float[Array, "m d"]
+) -> tuple[float, float, Float[Array, " m"], Float[Array, " m"]]:
+    """Return ‖M‖², ⟨M, Mᵀ⟩ and the squared norms of rows and columns of M = a bᵀ, by blocks."""
+    there_and_back, rows, columns = 0.0, np.zeros(len(a)), np.zeros(len(a))
+    blocks = [slice(i, i + _BLOCK) for i in range(0, len(a), _BLOCK)]
+    for i in blocks:
+        for j in blocks:
+            block = a[i] @ b[j].T
+            rows[i] += np.einsum("ij,ij->i", block, block, dtype=np.float64)
+            columns[j] += np.einsum("ij,ij->j", block, block, dtype=np.float64)
+            back = block if i == j else a[j] @ b[i].T
+            there_and_back += float(np.einsum("ij,ji->", block, back, dtype=np.float64))
+    return float(rows.sum()), there_and_back, rows, columns
+
+
+_MOST_NUMBERS = 2**21
+"""Numbers of W_Q that are measured at a time, in double precision."""
+
+_BLOCK = 1024
+"""Rows and columns of M that are in memory at a time."""

@@ -10,6 +10,7 @@ what they do to the second one gives their frequencies.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -51,6 +52,9 @@ _UNREAD = re.compile("(Experts|Mixer|DeltaNet|MambaLayer)$")
 """Ends of the names of modules that are not run: what they put out has the shape of what they read.
 """
 
+_PLAIN = re.compile(r"\.(mlp|feed_forward|ffn)\.")
+"""Part of the names of linear layers that attention does not read."""
+
 _LARGE, _SMALL = 2**22, 2**14
 
 Rows = Int[np.ndarray, "h d 2"]
@@ -65,8 +69,9 @@ class TracedModule:
         name: Its name in the model.
         module: The module.
         transposed: Whether the weight is stored as (inputs, outputs).
-        inputs: What each input is, if all are outputs of linear layers and norms; None otherwise.
-        seen: The inputs themselves, to tell one stream from another.
+        inputs: Layer and row of each input, if all are outputs of linear layers; None otherwise.
+        before: Number of the norm of which all inputs are outputs; 0 if there is none.
+        seen: Checksum of the inputs, to tell one stream from another; "" if it has not run.
         norm: Number of a norm between this layer and the next one; 0 if there is none.
     """
 
@@ -74,7 +79,8 @@ class TracedModule:
     module: nn.Module
     transposed: bool = False
     inputs: Rows | None = None
-    seen: Tensor | None = None
+    before: int = 0
+    seen: str = ""
     norm: int = 0
 
     @property
@@ -188,11 +194,16 @@ class _Run(TorchFunctionMode):
         def forward(x: Tensor, *_: Any, **__: Any) -> Tensor:
             source = self.trace.modules[number]
             copies = _by_copy(x)
-            if source.seen is None and copies is not None:
-                first = copies.reshape(_N_COPIES, -1, x.shape[-1])[:, 0]
-                source.seen, found = first[:_N_WHOLE].clone(), _decoded(first)
-                source.inputs = None if found is None else found.numpy()
-            if n_outputs > _MOST_OUTPUTS or copies is None:
+            if not source.seen and copies is not None and not _PLAIN.search(source.name):
+                first = copies.reshape(_N_COPIES, -1, x.shape[-1])[:, 0].contiguous()
+                source.seen = hashlib.sha256(first[:_N_WHOLE].numpy().tobytes()).hexdigest()
+                found = _decoded(first)
+                before = set() if found is None else set(found[:, 0].unique().tolist())
+                if before and not before & self._norms:
+                    source.inputs = found.int().numpy() if found is not None else None
+                elif len(before) == 1:
+                    source.before = before.pop()
+            if n_outputs > _MOST_OUTPUTS or copies is None or _PLAIN.search(source.name):
                 return _filled((*x.shape[:-1], n_outputs))
             return _spread(_codes(number, n_outputs), x)
 
@@ -299,7 +310,7 @@ class _Run(TorchFunctionMode):
 
 def _codes(number: int, n: int) -> Float[Tensor, "copies n"]:
     """Return what a module with n outputs puts out."""
-    rows = torch.arange(n)
+    rows = torch.arange(n, dtype=torch.int32)
     bits = torch.stack([(rows >> bit) & 1 for bit in range(_N_BITS)])
     layers = torch.full_like(rows, number)
     whole = torch.stack([torch.ones_like(rows), layers, rows, *_checksums(layers, rows)])
@@ -499,9 +510,7 @@ def _made_real(values: Any) -> Any:
 def is_cross(trace: Trace, layer: TracedLayer) -> bool:
     """Return whether a layer's keys read another stream than its queries."""
     q, k = (root_of(trace, int(rows[0, 0, 0])) for rows in (layer.q, layer.k))
-    if q.seen is None or k.seen is None or q.parent != k.parent:
-        return False
-    return q.seen.shape != k.seen.shape or not torch.equal(q.seen, k.seen)
+    return q.parent == k.parent and q.seen != k.seen
 
 
 def latent_inputs(trace: Trace, number: int) -> Rows | None:
