@@ -29,6 +29,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from attnkit.foundation.process import give_memory_back
 from attnkit.realmodels import notes
 from attnkit.realmodels.base import Array, AttentionLayer, Kind, Projections
 from attnkit.realmodels.checkpoint import Checkpoint
@@ -209,6 +210,7 @@ def traced(model: Any) -> Trace:
             return trace(model, inputs_of(model))
     finally:
         torch.set_num_threads(n_threads)
+        give_memory_back()
 
 
 @dataclass(eq=False)

@@ -215,9 +215,8 @@ def measure_layer(layer: Projections) -> LayerMeasures:
     """Compute the measures in `OF_WEIGHTS` of a layer that was `prepared`."""
     n_heads, n_kv_heads = len(layer.W_Q), len(layer.W_K)
     per_group = n_heads // n_kv_heads
-    groups, queries, keys = [], list[Array](), list[Array]()
+    groups = []
     is_measurable = all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V)))
-    largest = [float(max(w.max(), -w.min())) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
         heads = slice(group * per_group, (group + 1) * per_group)
         k, v = (w[group].astype(np.float64) for w in (layer.W_K, layer.W_V))
@@ -225,17 +224,26 @@ def measure_layer(layer: Projections) -> LayerMeasures:
         for start in range(heads.start, heads.stop, n_at_once):
             q = layer.W_Q[start : min(start + n_at_once, heads.stop)].astype(np.float64)
             groups.append(_measure_group(q, k, v))
-        if is_measurable:
-            q_sum = layer.W_Q[heads].sum(0, dtype=np.float64)
-            queries.append((q_sum / largest[0]).astype(np.float32))
-            keys.append((k / largest[1]).astype(np.float32))
     values = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
     heads_values = {name: values[name] for name in OF_WEIGHTS}
     whole = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
     if is_measurable:
-        pair = np.concatenate(queries, 1), np.concatenate(keys, 1)
-        whole |= _measure_whole_layer(layer, *pair, values)
+        whole |= _measure_whole_layer(layer, *_summed(layer, per_group), values)
     return LayerMeasures(heads_values, whole)
+
+
+def _summed(layer: Projections, per_group: int) -> tuple[Float[Array, "m d"], Float[Array, "n d"]]:
+    """Return two matrices whose product is a multiple of M summed over heads, without overflow."""
+    sides = []
+    for w, n in ((layer.W_Q, per_group), (layer.W_K, 1)):
+        largest = float(max(w.max(), -w.min())) or 1.0
+        n_groups, d = len(w) // n, w.shape[2]
+        side = np.empty((w.shape[1], n_groups * d), np.float32)
+        for group in range(n_groups):
+            total = w[group * n : (group + 1) * n].sum(0, dtype=np.float64)
+            side[:, group * d : (group + 1) * d] = total / largest
+        sides.append(side)
+    return sides[0], sides[1]
 
 
 def _measure_group(
@@ -353,7 +361,7 @@ def _sums_of_squares(
     return float(rows.sum()), there_and_back, rows, columns
 
 
-_MOST_NUMBERS = 2**21
+_MOST_NUMBERS = 2**20
 """Numbers of W_Q that are measured at a time, in double precision."""
 
 _BLOCK = 1024
