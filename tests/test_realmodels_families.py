@@ -61,7 +61,7 @@ def test_gains_are_what_norms_multiply_by(tmp_path):
 
 WORDS = (
     "reads no text|no attention found|refuses it|has no tensor|unequally|must be of shape|"
-    "is damaged"
+    "is damaged|not understood"
 )
 """Words in refusals of families."""
 
@@ -74,6 +74,7 @@ def outcome(family, folder):
         return f"not built: {type(error).__name__}"
     try:
         layers = open_model(str(folder)).layers
+        assert [layer.read() for layer in layers]
     except Unreadable as error:
         return str(error)
     try:
@@ -81,7 +82,11 @@ def outcome(family, folder):
             model(**texts_for(model))
     except Exception as error:  # it needs more inputs, or other ones
         return f"not run: {type(error).__name__}"
-    assert_own_heads(model, layers)
+    try:
+        assert_own_heads(model, layers)
+    except AssertionError:  # it normalises queries without a module
+        assert_own_heads(built(family, folder), layers, by_head=True)
+        return "read up to a factor"
     return "read"
 
 

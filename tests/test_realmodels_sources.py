@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import subprocess
 import sys
 import threading
 import zlib
@@ -115,6 +116,20 @@ def test_what_is_not_there_or_not_read_is_told(tmp_path, bert):
         assert says in said
         assert ("pickle" in said or "save_pretrained" in said) == (says == "save_pretrained")
     assert len(refusal("x" * 5000)) < 200
+
+
+def test_without_the_extra_a_model_is_refused_in_one_line_and_the_page_needs_nothing(bert):
+    """In a process of its own: what draws the shipped measures needs nothing."""
+    program = (
+        "import sys; sys.modules['transformers'] = None\n"
+        "import attnkit.figures.atlas, attnkit.realmodels.shipped as s; s.load_atlas()\n"
+        "assert 'torch' not in sys.modules\n"
+        "from attnkit.__main__ import main\n"
+        f"sys.exit(main(['models', {str(bert)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "error: source: reading a model needs the extra `models`: pip install" in done.stderr
 
 
 def test_the_command_writes_a_row_per_head_and_per_layer(bert, tmp_path, run):

@@ -441,12 +441,25 @@ class _Place:
             columns[head] = self._head(module, outputs)
         if inputs is None:
             return columns
-        before = self.trace.modules[int(inputs[0, 0])]
         first = self._matrices(inputs[None])[0]  # (m, r)
         with np.errstate(over="ignore", invalid="ignore"):  # such heads are left out
-            if before.norm:
-                columns = self._gain_of(self.trace.modules[before.norm])[:, None] * columns
+            columns *= self._gains_between(inputs)[:, None]
             return np.ascontiguousarray(np.matmul(first, columns))
+
+    def _gains_between(self, inputs: Rows) -> Float[Array, " r"]:
+        """Return the gain of the norm between a latent vector's two projections, or ones."""
+        gains = np.ones(len(inputs), np.float32)
+        for number in np.unique(inputs[:, 0]):
+            module = self.trace.modules[int(number)]
+            gain = self._gain_of(self.trace.modules[module.norm]) if module.norm else None
+            places = np.flatnonzero(inputs[:, 0] == number)
+            if gain is not None and len(gain) != len(places):
+                raise Unreadable(
+                    f"a model of type {self.owner.family} norms parts of {module.name}, which is "
+                    "not understood here"
+                )
+            gains[places] = 1 if gain is None else gain
+        return gains
 
     @staticmethod
     def _own(number: int, rows: Rows) -> np.ndarray:
