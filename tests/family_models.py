@@ -136,10 +136,11 @@ def own_heads(model):
 
     trace = library().traced(library().build(model.config, type(model)))
     named, latent = dict(model.named_modules()), set()
-    for number in trace.modules:
+    parts = (rows for one in trace.layers for rows in (one.q, one.k, one.v))
+    for number in {int(n) for rows in parts for n in np.unique(rows[..., 0])}:
         inputs = tracing.latent_inputs(trace, number)
-        latent |= set() if inputs is None else {trace.modules[int(inputs[0, 0])].norm}
-    for norm in {one.norm for one in trace.modules.values()} - {0}:
+        latent |= set() if inputs is None else set(trace.modules[int(inputs[0, 0])].norms)
+    for norm in {norm for one in trace.modules.values() for norm in one.norms}:
         module, gain = named[trace.modules[norm].name], 1.0
         if norm in latent and getattr(module, "weight", None) is not None:
             gain = module.weight.detach() + library()._added(module, len(module.weight))

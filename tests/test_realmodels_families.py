@@ -17,6 +17,7 @@ FAMILIES = {
     "cohere": "causal gain rope",
     "gpt2": "causal gain", "gpt_neox": "causal gain rope", "gptj": "causal gain rope",
     "falcon": "causal gain rope", "bloom": "causal gain", "mpt": "causal gain",
+    "persimmon": "causal gain rope normalised",
     "olmo2": "causal rope normalised", "qwen3": "causal gain rope normalised",
     "gpt_oss": "causal gain rope windowed", "phi3": "causal gain rope",
     "mixtral": "causal gain rope",

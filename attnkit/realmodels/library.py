@@ -397,7 +397,7 @@ class _Place:
             yield notes.LATENT_QUERIES
         for rows, note in ((self.layer.q, notes.NORMED), (self.layer.k, notes.NORMED),
                            (self.layer.v, notes.NORMED_VALUES)):  # fmt: skip
-            if not k_latent and any(self.trace.modules[n].norm for n in np.unique(rows[..., 0])):
+            if not k_latent and any(self.trace.modules[n].norm_of(i) for n, i in rows[0].tolist()):
                 yield note
         if np.array_equal(self.layer.k, self.layer.v):
             yield notes.K_IS_V
@@ -451,8 +451,9 @@ class _Place:
         gains = np.ones(len(inputs), np.float32)
         for number in np.unique(inputs[:, 0]):
             module = self.trace.modules[int(number)]
-            gain = self._gain_of(self.trace.modules[module.norm]) if module.norm else None
             places = np.flatnonzero(inputs[:, 0] == number)
+            norm = module.norm_of(int(inputs[places[0], 1]))
+            gain = self._gain_of(self.trace.modules[norm]) if norm else None
             if gain is not None and len(gain) != len(places):
                 raise Unreadable(
                     f"a model of type {self.owner.family} norms parts of {module.name}, which is "

@@ -72,7 +72,7 @@ class TracedModule:
         inputs: Layer and row of each input, if all are outputs of linear layers; None otherwise.
         before: Number of the norm of which all inputs are outputs; 0 if there is none.
         seen: Checksum of the inputs, to tell one stream from another; "" if it has not run.
-        norm: Number of a norm between this layer and the next one; 0 if there is none.
+        norms: Outputs that a norm reads before they are used, by the number of the norm.
     """
 
     name: str
@@ -81,7 +81,11 @@ class TracedModule:
     inputs: Rows | None = None
     before: int = 0
     seen: str = ""
-    norm: int = 0
+    norms: dict[int, set[int]] = field(default_factory=dict)
+
+    def norm_of(self, output: int) -> int:
+        """Return the number of the norm that reads an output; 0 if there is none."""
+        return next((norm for norm, outputs in self.norms.items() if output in outputs), 0)
 
     @property
     def parent(self) -> str:
@@ -218,10 +222,11 @@ class _Run(TorchFunctionMode):
                 return x
             found = _decoded(copies.reshape(_N_COPIES, -1, x.shape[-1])[:, 0])
             before = set() if found is None else set(found[..., 0].unique().tolist())
-            if not before or before & self._norms:
+            if found is None or before & self._norms:
                 return _spread(_codes(number, x.shape[-1]), x)
             for one in before:
-                self.trace.modules[one].norm = self.trace.modules[one].norm or number
+                rows = found[found[..., 0] == one][:, 1].tolist()
+                self.trace.modules[one].norms.setdefault(number, set(rows))
             return x
 
         return forward
