@@ -150,7 +150,10 @@ def own_heads(model):
             module.forward = lambda hidden_states, *_, **__: hidden_states
     seen = {}
     for one in trace.modules.values():
-        keep = lambda _, args, name=one.name: seen.setdefault(name, args[0].detach())  # noqa: E731
+
+        def keep(_, args, name=one.name):  # what a hook returns would replace the inputs
+            seen.setdefault(name, args[0].detach())
+
         named[one.name].register_forward_pre_hook(keep)
     products = Products({n for layer in trace.layers for n in layer.product})
     with torch.no_grad(), products:
@@ -172,11 +175,10 @@ def own_heads(model):
     yield from sorted(found, key=lambda one: list(Kind).index(one[0]))
 
 
-def assert_own_heads(model, layers, by_head=False):
+def assert_own_heads(model, layers):
     """Check that all heads of some layers are a model's own queries, keys and values, turned too.
 
-    They are up to one factor, the scale of scores, and within the rounding of single precision; or
-    up to one of every head and token, where a family normalises them without a module.
+    They are up to one factor, the scale of scores, and within the rounding of single precision.
     """
     every = list(own_heads(model))
     assert [one.kind for one in layers] == [kind for kind, *_ in every]
@@ -195,13 +197,10 @@ def assert_own_heads(model, layers, by_head=False):
             for p in range(n):
                 turned = w if role == "V" or read.rope is None else read.rope.rotate(w, p)
                 ours, theirs = x[p] @ turned, part[:, p]
-                axis = 1 if by_head else None
-                if by_head or scale is None:
-                    scale = (ours * theirs).sum(axis, keepdims=True) / (ours**2).sum(
-                        axis, keepdims=True
-                    )
+                if scale is None:
+                    scale = (ours * theirs).sum() / (ours**2).sum()
                 np.testing.assert_allclose(
-                    scale * ours, theirs, atol=(1e-4 if p else 2e-5) * np.abs(theirs).max(), rtol=0
+                    scale * ours, theirs, atol=(3e-4 if p else 2e-5) * np.abs(theirs).max(), rtol=0
                 )
 
 

@@ -83,11 +83,12 @@ def outcome(family, folder):
             model(**texts_for(model))
     except Exception as error:  # it needs more inputs, or other ones
         return f"not run: {type(error).__name__}"
+    if family == "fsmt":
+        return "not compared: its inputs are (tokens, texts, width)"
     try:
         assert_own_heads(model, layers)
-    except AssertionError:  # it normalises queries without a module
-        assert_own_heads(built(family, folder), layers, by_head=True)
-        return "read up to a factor"
+    except (IndexError, RuntimeError, AttributeError) as error:  # other layouts of its inputs
+        return f"not compared: {type(error).__name__}"
     return "read"
 
 

@@ -474,7 +474,9 @@ def _without_weights(func: Callable[..., Any], name: str, args: Any, kwargs: Any
     if name in _SUMS:
         real = next(x for x in args if isinstance(x, Tensor) and not x.is_meta)
         return real.expand(torch.broadcast_shapes(*(x.shape for x in _tensors(args))))
-    if all(x.numel() <= _SMALL for x in _tensors((args, kwargs)) if x.is_meta):
+    # A convolution would mix tokens, which all have the same numbers here.
+    mixes = name.startswith("conv")
+    if not mixes and all(x.numel() <= _SMALL for x in _tensors((args, kwargs)) if x.is_meta):
         return func(*_made_real(args), **_made_real(kwargs))
     return _made_real(func(*_on_meta(args), **_on_meta(kwargs)))
 
