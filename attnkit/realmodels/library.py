@@ -195,7 +195,8 @@ def inputs_of(model: Any) -> dict[str, Any]:
     }
     if not inputs:
         raise Unreadable(f"a model of type {model.config.model_type} reads no text")
-    if "input_features" in known and hasattr(model.config, "max_source_positions"):
+    sized = all(hasattr(model.config, n) for n in ("max_source_positions", "num_mel_bins"))
+    if "input_features" in known and sized:
         length = 2 * model.config.max_source_positions
         inputs["input_features"] = torch.zeros(1, model.config.num_mel_bins, length)
     return inputs | ({"use_cache": False} if "use_cache" in known else {})
