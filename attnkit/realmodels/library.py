@@ -445,7 +445,8 @@ class _Place:
         first = self._matrices(inputs[None])[0]  # (m, r)
         with np.errstate(over="ignore", invalid="ignore"):  # such heads are left out
             columns *= self._gains_between(inputs)[:, None]
-            return np.ascontiguousarray(np.matmul(first, columns))
+            product: Array = np.matmul(first, columns)
+            return product
 
     def _gains_between(self, inputs: Rows) -> Float[Array, " r"]:
         """Return the gain of the norm between a latent vector's two projections, or ones."""
@@ -474,7 +475,8 @@ class _Place:
             whole = self.owner.weight(name, 0, self.owner.shapes[name][0])
             return self._finite(name, whole[:, outputs])
         rows = self._finite(name, self.owner.weight(name, start, stop))
-        return rows[outputs - start].T
+        columns: Array = rows[outputs - start].T
+        return columns
 
     def _finite(self, name: str, values: Array) -> Array:
         with np.errstate(all="ignore"):
