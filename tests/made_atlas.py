@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from attnkit.realmodels.atlas import Setting, measure_model
-from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel, Rope
+from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel, Rope, pairs
 from attnkit.realmodels.sentence import SentenceReading, Token
 from attnkit.realmodels.shipped import SETTINGS
 
@@ -42,7 +42,8 @@ def _made(name, kind, index):
     if name == TOYS[1]:
         W_K = W_Q
     gain = np.linspace(0.5, 2, d_model, dtype=np.float32) if name == WRITER else None
-    rope = Rope(np.array([1.0, 0.1])) if kind == Kind.CAUSAL else None
+    turns = Rope(np.array([1.0, 0.1]), *pairs(2, interleaved=False))
+    rope = turns if kind == Kind.CAUSAL else None
     return Projections(W_Q, W_K, W_V, gain_q=gain, gain_kv=gain, rope=rope)
 
 

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from family_models import CASES, built, save_tokenizer
+from family_models import built, save_tokenizer
 from idle import PATIENCE, idle_service, link_of, open_page, show
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from model_files import write
@@ -272,7 +272,7 @@ def inline_reader(monkeypatch, run):
 
 def test_a_sentence_is_read_and_a_wrong_one_loses_nothing(local_copy, inline_reader, tmp_path):
     """The model is loaded once; its figures stay beside a message about what came later."""
-    built(CASES["GPT2Model"], tmp_path / "tiny-gpt")
+    built("gpt2", tmp_path / "tiny-gpt")
     save_tokenizer(tmp_path / "tiny-gpt")
     tab = open_page("atlas", show="sentence")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from family_models import CASES, D_VOCAB, built, opened, save_tokenizer
+from family_models import D_VOCAB, built, save_tokenizer
 from made_atlas import heads_of, made_atlas
 from scipy.linalg import orthogonal_procrustes, svdvals
 
@@ -36,6 +36,7 @@ from attnkit.realmodels.base import (
     Projections,
     RealModel,
     Rope,
+    pairs,
 )
 from attnkit.realmodels.chance import chance_levels
 from attnkit.realmodels.gram import bases_of
@@ -170,7 +171,7 @@ def test_folding_multiplies_the_gains_in():
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_an_offset_is_what_rotary_positions_make_of_a_distance(interleaved):
     """q at position p + Δ times k at position p is the same for all p."""
-    rope = Rope(np.array([0.7, 0.2]), interleaved)
+    rope = Rope(np.array([0.7, 0.2]), *pairs(2, interleaved=interleaved))
     layer = made(n_kv_heads=H, rope=rope)
     x, y = np.random.default_rng(4).standard_normal((2, M)).astype(np.float32)
     prepared_layer = prepared(layer, offset=3)
@@ -247,10 +248,9 @@ def test_a_portrait_holds_the_form_in_two_parts():
 
 def saved(folder, name, n_words=D_VOCAB, **more):
     """A small model with a tokenizer of n words, most of them never met, and its heads."""
-    case = CASES[name]
-    built(replace(case, settings=case.settings | more), folder)
+    built(name, folder, **more)
     save_tokenizer(folder, n_words)
-    layers = opened(folder)[1]
+    layers = open_model(str(folder)).layers
     places = [(one.kind, one.index, head) for one in layers for head in range(one.n_heads)]
     return str(folder), pd.DataFrame(places, columns=["kind", "layer", "head"]), layers
 
@@ -276,9 +276,7 @@ def test_each_head_is_compared_with_its_own_keys_and_values():
     assert alike[0] == pytest.approx(similarity.projected_bands(narrow, narrow, D, D)[1].mean)
 
 
-@pytest.mark.parametrize(
-    "name", ["BertModel", "GPT2Model", "Gemma4ForCausalLM", "DeepseekV3ForCausalLM"]
-)
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gemma2", "deepseek_v3"])
 def test_models_are_run_on_text(tmp_path, name):
     """Models of few positions read shorter pieces; where keys are values, V has no comparison."""
     source, heads, layers = saved(tmp_path, name)
@@ -300,7 +298,7 @@ def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
 
         AutoTokenizer = AutoModel = property(lambda self: self)
 
-    source, heads, _ = saved(tmp_path, "GPT2Model")
+    source, heads, _ = saved(tmp_path, "gpt2")
     running.load(Library(), source)
     assert all(one["local_files_only"] and not one["trust_remote_code"] for one in given)
     assert (given[1]["use_safetensors"], given[1]["dtype"]) == (True, "float32")
@@ -314,10 +312,10 @@ def test_no_program_of_a_model_is_run(tmp_path, monkeypatch):
 def test_why_a_model_is_not_run_is_told(tmp_path):
     """Layers read once but run often, another tokenizer, too little text, and no finite inputs."""
     for name, fields, n_words, says in (
-        ("AlbertForMaskedLM", {}, D_VOCAB, "has 2 attention layers, but 4 ran"),
-        ("BertModel", {}, D_VOCAB + 10, "IndexError"),
-        ("BertModel", {"max_position_embeddings": 1}, D_VOCAB, "windows of 1"),
-        ("BertModel", {"layer_norm_eps": float("nan")}, D_VOCAB, "not finite"),
+        ("albert", {}, D_VOCAB, "has 1 attention layers, but 2 ran"),
+        ("bert", {}, D_VOCAB + 10, "IndexError"),
+        ("bert", {"max_position_embeddings": 1}, D_VOCAB, "windows of 1"),
+        ("bert", {"layer_norm_eps": float("nan")}, D_VOCAB, "not finite"),
     ):
         source, heads, _ = saved(tmp_path / name, name, n_words, **fields)
         with pytest.raises(Unreadable, match=says):
@@ -459,8 +457,8 @@ def test_a_tied_layer_is_marked_and_compares_v_with_nothing():
     assert tied[["cos_qk", "symmetry", "norm_v"]].notna().all(axis=None)
     own = made_table("K=V", model_format=TRAINED_HERE)
     assert own["cos_kv"].to_numpy() == pytest.approx(1)  # models trained here are the control
-    k = made()  # a file may store the matrix twice, with two biases
-    twice = replace(k, W_V=k.W_K.copy(), b_K=np.zeros((G, D)), b_V=np.ones((G, D)))
+    k = made()  # a file may store the matrix twice
+    twice = replace(k, W_V=k.W_K.copy())
     assert twice.k_is_v
     assert not replace(twice, W_V=k.W_K * np.float32(1.0001)).k_is_v
     # Averages and the chance of the printed table are those of the untied layer.

@@ -20,7 +20,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "cluster": Extra("sweeps on a Ray cluster", 80),
     "excel": Extra("tables in workbooks of Excel", 1),
-    "models": Extra("models from the hub, and models that run on text", 23),
+    "models": Extra("trained models of others: measuring them, and letting them read text", 23),
     "notebook": Extra("Jupyter kernels, and Plotly figures below a cell", 11),
     "postgres": Extra("results in PostgreSQL", 4),
 }

@@ -7,15 +7,9 @@
 |---|---|
 | `base`, `errors`, `notes` | what all readers return, errors in one line, notes on the numbers |
 | `sources`, `hub` | finds a model in a folder, a package or the hub; byte ranges of its files |
-| `layouts`, `encoders`, `stack` | table of the names in the files of every family, and its rules |
-| `configuration`, `layer_sizes`, `rotary` | what a model's configuration says |
-| `families`, `latent` | what the tensors of a model's layers must be |
-| `gguf_file` | llama.cpp's names of the same families |
-| `ctranslate2_file`, `marian_file` | the same for CTranslate2 and Marian |
-| `layers` | checks a layer's tensors, and turns them into W_Q, W_K and W_V |
-| `tensors` | named tensors of a file, each read when it is requested |
-| `safetensors_file`, `gguf_header`, `marian_tensors` | list and read the tensors of a format |
-| `quantised` | values of quantised weights in safetensors |
+| `tracing`, `library` | which rows of which linear layers make a head, asked of transformers |
+| `checkpoint`, `gguf_file` | tensors in safetensors and GGUF files, read by their libraries |
+| `binary`, `ctranslate2_file`, `marian_file` | formats that no library reads |
 | `measures`, `form` | measures of one layer |
 | `chance`, `portraits` | their random levels, and drawing data |
 | `tie_costs` | what tied matrices would cost, beside the accuracies of toys |
@@ -26,7 +20,8 @@
 | `sentence`, `recording` | scores and attention of a model that reads one sentence |
 | `shipped`, `toys`, `answer` | measurements in the package, and a summary of them in words |
 
-Only `activations`, `recording` and `toys.measure_toys` need torch. No pickle is ever opened.
+Reading safetensors and GGUF needs the extra `models`. No pickle is ever opened, and no code of a
+model's files is run.
 """
 
 from attnkit.realmodels.atlas import Atlas, MeasuredHead, Setting, measure_model

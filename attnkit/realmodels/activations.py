@@ -16,27 +16,14 @@ from jaxtyping import Float
 
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
 from attnkit.foundation.corpus import TOPICS
-from attnkit.realmodels.base import Array, Kind, Projections
+from attnkit.realmodels.base import Array, Projections
 from attnkit.realmodels.errors import Unreadable
-from attnkit.realmodels.layouts import FAMILIES
 from attnkit.realmodels.measures import PAIRS, WITH_VALUES
 from attnkit.realmodels.running import failure, running
 from attnkit.realmodels.sources import open_model
 
 WINDOW, N_WINDOWS = 128, 8
 """Tokens per window of text, and windows; a model with fewer positions reads more short ones."""
-
-_QUERY_MODULES = {
-    module.rpartition(".")[2]
-    for stacks in FAMILIES.values()
-    for stack in stacks
-    for module, roles in stack.modules
-    if "q" in roles and stack.kind != Kind.CROSS
-}
-"""Names of the modules that compute queries."""
-
-_LATENT_MODULE = "kv_a_proj_with_mqa"
-"""Name of a module that reads the same inputs in latent attention, with or without `q_proj`."""
 
 _WITH_VALUES = tuple(name for name in WITH_VALUES if name.startswith("act_"))
 
@@ -152,6 +139,9 @@ def _record_inputs(network: Any, windows: list[list[int]]) -> list[Float[Array, 
     """Run the model and return the inputs of its query modules, in the order in which they run."""
     import torch
 
+    from attnkit.realmodels.library import build, traced
+    from attnkit.realmodels.tracing import root_of
+
     tokens = torch.tensor(windows)
     recorded: list[Float[Array, "t m"]] = []
 
@@ -161,11 +151,10 @@ def _record_inputs(network: Any, windows: list[list[int]]) -> list[Float[Array, 
             raise Unreadable(f"a layer gets inputs of shape {tuple(inputs.shape)}")
         recorded.append(inputs[:, 1:].flatten(0, 1).float().numpy())
 
-    modules = [(name.rpartition(".")[2], module) for name, module in network.named_modules()]
-    latent = any(name == _LATENT_MODULE for name, _ in modules)
-    for name, module in modules:
-        if name in ({_LATENT_MODULE} if latent else _QUERY_MODULES) and not list(module.children()):
-            module.register_forward_pre_hook(record)
+    trace = traced(build(network.config, type(network)))
+    named = dict(network.named_modules())
+    for name in dict.fromkeys(root_of(trace, int(x.q[0, 0, 0])).name for x in trace.layers):
+        named[name].register_forward_pre_hook(record)
     with torch.inference_mode():
         network(input_ids=tokens)
     return recorded

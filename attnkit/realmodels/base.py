@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 Array = np.ndarray
 
@@ -29,30 +29,32 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Rope:
-    """Rotary positions: each pair of a head's dimensions rotates by an angle per position.
+    """Rotary positions: pairs of a head's dimensions rotate by an angle per position.
 
     Attributes:
-        frequencies: Radians per position of each of the n pairs. Dimensions from 2n on do not
-            rotate.
-        interleaved: Whether the pairs are (0, 1), (2, 3) …; otherwise they are (0, n), (1, n+1) ….
+        frequencies: Radians per position of each of the n pairs.
+        first: Index of the first dimension of each pair.
+        second: Index of its second dimension. Dimensions in neither do not rotate.
     """
 
     frequencies: Float[Array, " n"]
-    interleaved: bool = False
+    first: Int[Array, " n"]
+    second: Int[Array, " n"]
 
     def rotate(self, w: Float[Array, "*h m d"], offset: float) -> Float[Array, "*h m d"]:
         """Return the projection `w` as it acts on a token `offset` positions later."""
-        n = len(self.frequencies)
-        first, second = (
-            (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
-            if self.interleaved
-            else (slice(0, n), slice(n, 2 * n))
-        )
         cos, sin = np.cos(offset * self.frequencies), np.sin(offset * self.frequencies)
+        first, second = w[..., self.first], w[..., self.second]
         rotated = np.array(w)
-        rotated[..., first] = w[..., first] * cos - w[..., second] * sin
-        rotated[..., second] = w[..., second] * cos + w[..., first] * sin
+        rotated[..., self.first] = first * cos - second * sin
+        rotated[..., self.second] = second * cos + first * sin
         return rotated
+
+
+def pairs(n: int, *, interleaved: bool) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
+    """Return the dimensions of n pairs: (0, 1), (2, 3) … if interleaved, else (0, n), (1, n+1)."""
+    i = np.arange(n)
+    return (2 * i, 2 * i + 1) if interleaved else (i, i + n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +68,6 @@ class Projections:
         W_Q: Query weights; m is the width of the residual stream.
         W_K: Key weights; in cross-attention, m is the width of the encoder's residual stream.
         W_V: Value weights, with the same m as `W_K`.
-        b_Q: Query biases, or None.
-        b_K: Key biases, or None.
-        b_V: Value biases, or None.
         gain_q: Gain of the norm right before `W_Q`. None in a post-norm model, or if the norm has
             no gain.
         gain_kv: Gain of the norm right before `W_K` and `W_V`, or None.
@@ -81,9 +80,6 @@ class Projections:
     W_Q: Float[Array, "h m d"]
     W_K: Float[Array, "g m d"]
     W_V: Float[Array, "g m e"]
-    b_Q: Float[Array, "h d"] | None = None
-    b_K: Float[Array, "g d"] | None = None
-    b_V: Float[Array, "g e"] | None = None
     gain_q: Float[Array, " m"] | None = None
     gain_kv: Float[Array, " m"] | None = None
     rope: Rope | None = None

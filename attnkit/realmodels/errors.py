@@ -90,13 +90,13 @@ def reading(path: Path, max_bytes: int | None = None, advice: str = COPY_AGAIN) 
     except Unreadable:
         raise
     except OSError as error:
-        reason = error.strerror or _line(error)
+        reason = error.strerror or first_line(error)
         raise Unreadable(f"{path.name}: cannot be opened ({reason})") from error
     except Exception as error:  # which one depends on the library and on the damage
-        raise damaged(path.name, _line(error), advice) from error
+        raise damaged(path.name, first_line(error), advice) from error
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return a library's message on one line, without paths of this machine."""
     message = re.sub(r"[^\s'\"]*[/\\]", "", str(error)[:500])
     return one_line(message, 160).rstrip(".") or "it cannot be read"

@@ -1,15 +1,15 @@
 """Models on the Hugging Face hub: their files, and the byte ranges of them that are needed.
 
-What is read is kept in the hub's folder on this machine, in one file per range, so that a second
-measurement, or one that goes on after a stop, fetches nothing twice and needs no network. Files
-that the library `huggingface_hub` has in its own cache are read there.
+What is fetched is kept in the hub's folder on this machine, so that a second measurement, or one
+that goes on after a stop, fetches nothing twice and needs no network. Files that the library
+`huggingface_hub` has in its own cache are read there.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,8 +17,6 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
-
-import numpy as np
 
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.files import write_file
@@ -34,6 +32,9 @@ _ADDRESS = re.compile(
 )
 _SHORT = re.compile(rf"{_NAME}(?:@(?P<revision>[^:\s]+))?(?::(?P<inside>[^\s]+))?", re.ASCII)
 
+
+_FIRST_BYTES = 2**16
+"""Bytes of a file that are fetched first; most headers of safetensors fit."""
 
 _OF_A_MODEL = ("config.json", ".safetensors", ".gguf", ".npz", "model.bin")
 """Endings of the names of files in the folder of a model."""
@@ -103,7 +104,10 @@ def _checkpoints(path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class HubFile:
-    """File of a model on the hub, of which byte ranges are read.
+    """File of a model on the hub, of which byte ranges are fetched.
+
+    What has been fetched is kept in a file of the same size on this machine, whose other bytes are
+    zeros that take no place on the disk.
 
     Attributes:
         address: The model, with the commit as its revision.
@@ -133,35 +137,48 @@ class HubFile:
         return HubFile(self.address, f"{self.path.removesuffix(self.name)}{name}")
 
     @cached_property
-    def local(self) -> Path | None:
+    def _cached(self) -> Path | None:
         """The whole file in the cache of `huggingface_hub`, if it is there."""
         from huggingface_hub import try_to_load_from_cache
 
         found = try_to_load_from_cache(self.address.name, self.path, revision=self.address.revision)
         return Path(found) if isinstance(found, str) else None
 
-    def read(self, offset: int, n_bytes: int) -> np.ndarray:
-        """Read bytes; fewer at the end of the file.
+    def with_header(self, size_of: Callable[[bytes], int]) -> Path:
+        """Return the file on this machine, with its first bytes.
+
+        Args:
+            size_of: Function that returns how many they are from some of them.
+        """
+        local = self.with_bytes(0, _FIRST_BYTES)
+        with local.open("rb") as file:
+            size = size_of(file.read(_FIRST_BYTES))
+        return self.with_bytes(_FIRST_BYTES, size) if size > _FIRST_BYTES else local
+
+    def with_bytes(self, start: int, stop: int) -> Path:
+        """Return the file on this machine, with the bytes from `start` to before `stop`.
 
         Raises:
             Unreadable: If the hub does not deliver them; the message says what you can do.
         """
-        if self.local is not None:
-            return np.fromfile(self.local, np.uint8, count=n_bytes, offset=offset)
-        kept = self.part(offset, n_bytes)
-        return np.fromfile(kept, np.uint8)
+        if self._cached is not None:
+            return self._cached
+        local = _kept(self.address.name) / self.address.revision / self.path
+        listed = local.with_name(f"{local.name}.ranges")
+        ranges = json.loads(listed.read_bytes()) if listed.is_file() else []
+        if any(first <= start and stop <= last for first, last in ranges):
+            return local
+        raw, size = self._fetch(start, stop)
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with local.open("r+b" if local.exists() else "w+b") as file:
+            file.truncate(size)
+            file.seek(start)
+            file.write(raw)
+        write_file(listed, json.dumps([*ranges, [start, stop]]).encode())
+        return local
 
-    def part(self, offset: int, n_bytes: int) -> Path:
-        """Fetch bytes unless they are here, and return the file that holds just these bytes."""
-        folder = _kept(self.address.name) / self.address.revision / f"{self.path}.parts"
-        kept = folder / f"{offset}-{n_bytes}"
-        if not kept.is_file():
-            raw = self._fetch(offset, n_bytes)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_file(kept, raw)
-        return kept
-
-    def _fetch(self, offset: int, n_bytes: int) -> bytes:
+    def _fetch(self, start: int, stop: int) -> tuple[bytes, int]:
+        """Return bytes from the hub, fewer at the end of the file, and the size of the file."""
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import (  # type: ignore[attr-defined]
             build_hf_headers,
@@ -170,20 +187,24 @@ class HubFile:
         )
 
         url = hf_hub_url(self.address.name, self.path, revision=self.address.revision)
-        headers = build_hf_headers() | {"Range": f"bytes={offset}-{offset + n_bytes - 1}"}
+        headers = build_hf_headers() | {"Range": f"bytes={start}-{stop - 1}"}
         with delivered(self.address):
             response = http_backoff("GET", url, headers=headers, follow_redirects=True, timeout=60)
-            if response.status_code == 416:  # the file ends before the first byte
-                return b""
-            hf_raise_for_status(response)
+            if response.status_code != 416:  # the file ends before the first byte
+                hf_raise_for_status(response)
             raw: bytes = response.content
+        if response.status_code == 206:
+            total = response.headers.get("Content-Range", "").rpartition("/")[2]
+            return raw, int(total) if total.isdecimal() else start + len(raw)
         # A server may send the whole of a small file.
-        return raw if response.status_code == 206 else raw[offset : offset + n_bytes]
+        return raw[start:stop], len(raw)
 
     def whole(self) -> Path:
         """Download the file, or find it in the cache."""
         from huggingface_hub import hf_hub_download
 
+        if self._cached is not None:
+            return self._cached
         with delivered(self.address):
             return Path(
                 hf_hub_download(self.address.name, self.path, revision=self.address.revision)

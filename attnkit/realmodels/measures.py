@@ -1,15 +1,7 @@
 """Measures of how similar W_Q, W_K and W_V of a head are, and of how symmetric W_Q W_Kᵀ is.
 
-| measure | of | range | random matrices |
-|---|---|---|---|
-| `cos_qk` … | two matrices | −1 … 1 | 0 |
-| `rotated_qk` … | two matrices, one after the rotation that fits best | 0 … 1 | depends on shape |
-| `overlap_qk` … | subspaces that two matrices read | 0 … 1 | d_head / d_model |
-| `cka_qk` … | W Wᵀ of two matrices | 0 … 1 | depends on shape |
-| `symmetry` | W_Q W_Kᵀ | −1 skew … 1 symmetric | about 0 |
-| `directionality` | rows and columns of W_Q W_Kᵀ | −1 … 1 | 0 |
-| `tie_symmetric`, `tie_qk`, `tie_kv` | error of the best tied matrices | 0 … 1 | √½, √¾, by shape |
-| `norm_q` …, `rank_q` …, `rank_qk`, `rank_skew` | one matrix, W_Q W_Kᵀ, its skew part | 0 … | – |
+`MEASURES` is the table of all: what each is called, its limits, what random matrices give, and what
+a higher value means. Figures, pages, tables and notebooks read it.
 
 A head's computation depends on W_Q W_Kᵀ and W_V W_O only. The same rotation of the bases of W_Q and
 W_K changes neither the head nor any measure. A rotation of W_V's basis, undone in W_O, does not
@@ -24,8 +16,10 @@ they need little more memory than the layer itself. The definitions are those of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -46,18 +40,35 @@ class Measure:
         name: Name of its column.
         title: Title on screen.
         help: Explanation on screen.
-        signed: Whether values can be negative.
+        limits: Least and greatest value; infinity if there is none.
+        chance: Value for random matrices; "" if it depends on their shape.
+        higher: What a higher value means.
         layers: Whether the measure is defined for whole layers, too.
     """
 
     name: str
     title: str
     help: str
-    signed: bool = False
+    limits: tuple[float, float] = (0, 1)
+    chance: str = ""
+    higher: str = "more alike"
     layers: bool = False
 
+    @property
+    def signed(self) -> bool:
+        """Whether values can be negative."""
+        return self.limits[0] < 0
 
-def _pairwise(prefix: str, title: str, help: str, **rest: bool) -> Iterator[Measure]:
+    @property
+    def in_words(self) -> str:
+        """Return its limits, chance, and direction as a sentence."""
+        low, high = (f"{x:g}".replace("-", "−") for x in self.limits)
+        span = f"From {low} on" if math.isinf(self.limits[1]) else f"From {low} to {high}"
+        chance = f"random matrices {self.chance}; " if self.chance else ""
+        return f"{span}; {chance}higher is {self.higher}."
+
+
+def _pairwise(prefix: str, title: str, help: str, **rest: Any) -> Iterator[Measure]:
     for pair, names in PAIRS.items():
         letters = f"{pair[0].upper()},{pair[1].upper()}"
         yield Measure(f"{prefix}_{pair}", f"{title} {letters}", help.format(names), **rest)
@@ -68,7 +79,8 @@ _ALL = [
         "cos",
         "Cosine",
         "Cosine of {} as lists of numbers: 1 if one is a multiple of the other.",
-        signed=True,
+        limits=(-1, 1),
+        chance="0",
         layers=True,
     ),
     *_pairwise(
@@ -76,6 +88,7 @@ _ALL = [
         "Overlap",
         "Of the directions that one of {} reads, the share that the other reads, too: mean cos² "
         "of the principal angles.",
+        chance="d_head / d_model",
     ),
     *_pairwise(
         "rotated",
@@ -101,7 +114,9 @@ _ALL = [
         "(‖S‖² − ‖A‖²) / ‖M‖² of M = W_Q W_Kᵀ = S + A: 1 symmetric, 0 random, −1 skew. If tokens "
         "are some positions apart, it exchanges the tokens but not their positions, so that even "
         "Q=K is below 1.",
-        signed=True,
+        limits=(-1, 1),
+        chance="about 0",
+        higher="more symmetric",
         layers=True,
     ),
     Measure(
@@ -109,7 +124,9 @@ _ALL = [
         "Directionality of W_Q W_Kᵀ",
         "(r − c) / (r + c): r is the total excess of outlying norms of rows (query side), c that "
         "of columns (key side). 0 if neither side has outliers.",
-        signed=True,
+        limits=(-1, 1),
+        chance="0",
+        higher="more outliers on the query side",
         layers=True,
     ),
     Measure(
@@ -117,6 +134,8 @@ _ALL = [
         "Error of symmetric scores",
         "‖M − S‖ / ‖M‖ of M = W_Q W_Kᵀ and the nearest symmetric matrix S: the relative size of "
         "what is lost if scores must be the same in both directions. 0 symmetric, 0.71 random.",
+        chance="√½",
+        higher="more lost",
     ),
     Measure(
         "tie_qk",
@@ -125,18 +144,23 @@ _ALL = [
         "is symmetric and no token has a negative score with itself, so more is lost than by "
         "symmetry alone: 0.87 if random. Each query head gets a W of its own, also where several "
         "share one W_K. Not defined between positions that differ if they are rotary.",
+        chance="√¾",
+        higher="more lost",
     ),
     Measure(
         "tie_kv",
         "Error of K=V",
         "Relative error that the best shared matrix leaves in W_K and in W_V, after both are "
         "scaled to the same norm and the basis of W_V is rotated to fit best, which W_O can undo.",
+        higher="more lost",
     ),
     *(
         Measure(
             f"norm_{role}",
             f"Norm of W_{role.upper()}",
             "Square root of the sum of squares.",
+            limits=(0, math.inf),
+            higher="larger",
             layers=True,
         )
         for role in "qkv"
@@ -147,6 +171,8 @@ _ALL = [
             f"Effective rank of {name}",
             "exp of the entropy of the singular values, as shares of their sum: d_head if all "
             "are equal.",
+            limits=(0, math.inf),
+            higher="more evenly spread",
         )
         for role, name in {"q": "W_Q", "k": "W_K", "v": "W_V", "qk": "W_Q W_Kᵀ"}.items()
     ),
@@ -156,6 +182,8 @@ _ALL = [
         "exp of the entropy of the singular values of A = (M − Mᵀ) / 2, M = W_Q W_Kᵀ. They come in "
         "pairs, so it lies between 2 and 2 d_head. The skew part makes the score of a for b differ "
         "from that of b for a.",
+        limits=(0, math.inf),
+        higher="more evenly spread",
     ),
 ]
 
@@ -215,25 +243,35 @@ def measure_layer(layer: Projections) -> LayerMeasures:
     """Compute the measures in `OF_WEIGHTS` of a layer that was `prepared`."""
     n_heads, n_kv_heads = len(layer.W_Q), len(layer.W_K)
     per_group = n_heads // n_kv_heads
-    groups, queries, keys = [], list[Array](), list[Array]()
+    groups = []
     is_measurable = all(map(is_finite, (layer.W_Q, layer.W_K, layer.W_V)))
-    largest = [float(np.abs(w).max()) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
         heads = slice(group * per_group, (group + 1) * per_group)
-        q, k, v = (
-            w.astype(np.float64) for w in (layer.W_Q[heads], layer.W_K[group], layer.W_V[group])
-        )
-        groups.append(_measure_group(q, k, v))
-        if is_measurable:
-            queries.append((q.sum(0) / largest[0]).astype(np.float32))
-            keys.append((k / largest[1]).astype(np.float32))
+        k, v = (w[group].astype(np.float64) for w in (layer.W_K, layer.W_V))
+        n_at_once = max(1, _MOST_NUMBERS // layer.W_Q[0].size)
+        for start in range(heads.start, heads.stop, n_at_once):
+            q = layer.W_Q[start : min(start + n_at_once, heads.stop)].astype(np.float64)
+            groups.append(_measure_group(q, k, v))
     values = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
     heads_values = {name: values[name] for name in OF_WEIGHTS}
     whole = {name: float("nan") for name, measure in MEASURES.items() if measure.layers}
     if is_measurable:
-        total = np.concatenate(queries, 1) @ np.concatenate(keys, 1).T
-        whole |= _measure_whole_layer(layer, total, values)
+        whole |= _measure_whole_layer(layer, *_summed(layer, per_group), values)
     return LayerMeasures(heads_values, whole)
+
+
+def _summed(layer: Projections, per_group: int) -> tuple[Float[Array, "m d"], Float[Array, "n d"]]:
+    """Return two matrices whose product is a multiple of M summed over heads, without overflow."""
+    sides = []
+    for w, n in ((layer.W_Q, per_group), (layer.W_K, 1)):
+        largest = float(max(w.max(), -w.min())) or 1.0
+        n_groups, d = len(w) // n, w.shape[2]
+        side = np.empty((w.shape[1], n_groups * d), np.float32)
+        for group in range(n_groups):
+            total = w[group * n : (group + 1) * n].sum(0, dtype=np.float64)
+            side[:, group * d : (group + 1) * d] = total / largest
+        sides.append(side)
+    return sides[0], sides[1]
 
 
 def _measure_group(
@@ -275,7 +313,7 @@ def _scaled(w: Float[Array, "h m d"]) -> tuple[Float[Array, "h m d"], Float[Arra
     The largest weight of a matrix lies between ½ and 1 then, which changes no bit of any measure.
     A matrix with infinite weights becomes one of zeros, and its power NaN.
     """
-    largest = np.abs(w).max((1, 2))
+    largest = np.maximum(w.max((1, 2)), -w.min((1, 2)))
     finite = np.isfinite(largest)
     size = np.ldexp(1.0, np.frexp(np.where(finite, largest, 1))[1])
     scaled: Array = np.where(finite[:, None, None], w, 0) / size[:, None, None]
@@ -305,9 +343,12 @@ def _compare(
 
 
 def _measure_whole_layer(
-    layer: Projections, m: Float[Array, "m n"], heads: dict[str, Float[Array, " h"]]
+    layer: Projections,
+    queries: Float[Array, "m d"],
+    keys: Float[Array, "n d"],
+    heads: dict[str, Float[Array, " h"]],
 ) -> dict[str, float]:
-    """Compute the measures of a whole layer, whose W_Q W_Kᵀ summed over heads is `m`.
+    """Compute the measures of a whole layer, whose M summed over heads is `queries` @ `keys`ᵀ.
 
     Those that shapes or matrices of zeros do not allow are left out.
     """
@@ -324,12 +365,32 @@ def _measure_whole_layer(
         sizes = [squares[role] * (per_group if role != "q" else 1) for role in pair]
         if np.isfinite(inner).all() and min(sizes) > 0:
             values[f"cos_{pair}"] = float(inner.sum() / np.sqrt(sizes[0] * sizes[1]))
-    if m.shape[0] == m.shape[1]:
-        size = float(np.einsum("ij,ij->", m, m, dtype=np.float64))
+    if len(queries) == len(keys):
+        size, there_and_back, rows, columns = _sums_of_squares(queries, keys)
         if size > 0:
-            values["symmetry"] = float(np.einsum("ij,ji->", m, m, dtype=np.float64)) / size
-        norms = [
-            np.sqrt(np.einsum(axes, m, m, dtype=np.float64)) for axes in ("ij,ij->i", "ij,ij->j")
-        ]
-        values["directionality"] = float(directionality_of(*norms))
+            values["symmetry"] = there_and_back / size
+        values["directionality"] = float(directionality_of(np.sqrt(rows), np.sqrt(columns)))
     return values
+
+
+def _sums_of_squares(
+    a: Float[Array, "m d"], b: Float[Array, "m d"]
+) -> tuple[float, float, Float[Array, " m"], Float[Array, " m"]]:
+    """Return ‖M‖², ⟨M, Mᵀ⟩ and the squared norms of rows and columns of M = a bᵀ, by blocks."""
+    there_and_back, rows, columns = 0.0, np.zeros(len(a)), np.zeros(len(a))
+    blocks = [slice(i, i + _BLOCK) for i in range(0, len(a), _BLOCK)]
+    for i in blocks:
+        for j in blocks:
+            block = a[i] @ b[j].T
+            rows[i] += np.einsum("ij,ij->i", block, block, dtype=np.float64)
+            columns[j] += np.einsum("ij,ij->j", block, block, dtype=np.float64)
+            back = block if i == j else a[j] @ b[i].T
+            there_and_back += float(np.einsum("ij,ji->", block, back, dtype=np.float64))
+    return float(rows.sum()), there_and_back, rows, columns
+
+
+_MOST_NUMBERS = 2**20
+"""Numbers of W_Q that are measured at a time, in double precision."""
+
+_BLOCK = 1024
+"""Rows and columns of M that are in memory at a time."""

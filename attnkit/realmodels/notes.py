@@ -9,9 +9,7 @@ BIASED = "Self-attention's scores also get a learned bias per distance, which is
 SLOPED = "Scores also get terms of the distance between tokens, which are not shown."
 NORMED_VALUES = "Values are normalised after the projection, which is not shown."
 CLIPPED = "Queries, keys and values are clipped at a bound, which is not shown."
-SINK = "Every head can also attend to a learned sink, which is no token and is not shown."
 CAPPED = "Scores are capped by a tanh before the softmax."
-UNDIVIDED = "Scores are not divided by the square root of the width of a head."
 WINDOWED = "Some or all layers attend only to tokens within a window."
 K_IS_V = (
     "In some or all layers, one matrix serves as W_K and as W_V; comparisons with W_V are left out "
@@ -32,17 +30,6 @@ LATENT_QUERIES = (
     "of the norm between them. Rotary positions and keys that stand for many tokens are not shown."
 )
 REPEATED = "All layers of a group share their weights, which are shown once."
-HYBRID = "Some layers have no attention of this kind and are left out."
-PREDICTING = "Layers that only predict later tokens in training are left out."
-Q_IS_K = (
-    "In some layers, one matrix serves as W_Q and as W_K; keys are divided by their length, which "
-    "is not shown."
-)
-UNTURNED = "Some layers have no rotary positions."
-STRETCHED = (
-    "Rotary positions change beyond the trained length; the numbers here are those within it."
-)
-NO_ENCODER = "There is no encoder in the file, so cross-attention may be untrained."
 TEXT_ONLY = "Only the part that reads text is shown."
 
 

