@@ -81,7 +81,7 @@ def _open_store() -> ResultStore | Unavailable:
 
 
 result_store = Singleton(
-    _open_store, release=lambda store: store.close() if isinstance(store, ResultStore) else None
+    _open_store, release=lambda store: None if isinstance(store, Unavailable) else store.close()
 )
 """Return the store, or the error that says why the settings describe none.
 
@@ -94,6 +94,7 @@ def _open_classes() -> Classes:
 
 
 classes = Singleton(_open_classes, release=Classes.dispose)
+"""Return the classes of this server, which end with it if there is no store."""
 
 
 def stored_experiment(hash: str) -> Experiment | str | None:
