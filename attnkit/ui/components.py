@@ -210,7 +210,7 @@ def task_gallery(
                     "title": tr(task.title),
                     "question": tr(task.question),
                     "source": tr(task.source),
-                    "thumbnail": task_thumbnail(name, examples[name]),
+                    "thumbnail": task_thumbnail(name, examples.get(name)),
                 }
                 for name, task in TASKS.items()
                 if task.family == family

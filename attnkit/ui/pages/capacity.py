@@ -188,7 +188,7 @@ def _show_phase(choice: CapacityChoice) -> None:
         return
     fixed = tuple(choice.beside.items())
     phase = phase_of(result, choice.x, choice.y, choice.measure, choice.variants, fixed)
-    row = None if choice.cell is None else _row_of(result, choice.cell)
+    row = None if choice.cell is None else row_of(result, choice.cell)
     figures = phase.figures
     if row is not None:
         figures = {most: with_mark(one, int(str(row.name))) for most, one in figures.items()}
@@ -217,7 +217,8 @@ def take_mark(choice: CapacityChoice, result: SweepResult, mark: int | list[int]
         choice.cell = Cell(tuple(values), Variant(row["sharing"]))
 
 
-def _row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
+def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
+    """Return the row of a cell in the table of its sweep; None if it was not trained."""
     where = {"sharing": str(cell.variant), **cell.values_in(result.sweep)}
     table = slice_at(table_of(result), where)
     return table.iloc[0] if len(table) else None
@@ -246,7 +247,7 @@ def _show_card(choice: CapacityChoice, result: SweepResult) -> None:
 
 
 def _show_cell(result: SweepResult, cell: Cell) -> None:
-    row = _row_of(result, cell)
+    row = row_of(result, cell)
     lines = ["not run yet" if result.n_missing else "not run"]
     if row is not None:
         lines = numbers_of(row.to_dict())
@@ -279,9 +280,9 @@ def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:
     Raises:
         InvalidExperiment: If the cell is impossible.
     """
-    variant, row = cell.variant, _row_of(result, cell)
+    variant, row = cell.variant, row_of(result, cell)
     experiment = result.sweep.experiment(cell.values_in(result.sweep), [variant])
-    base = None if variant == BASELINE else _row_of(result, cell._replace(variant=BASELINE))
+    base = None if variant == BASELINE else row_of(result, cell._replace(variant=BASELINE))
     rate = experiment.training.learning_rate if row is None else float(row["learning_rate"])
     if base is None or base["error"] is not None:
         return experiment.replace(learning_rate=rate)
