@@ -24,6 +24,8 @@ Reading safetensors and GGUF needs the extra `models`. No pickle is ever opened,
 model's files is run.
 """
 
+import warnings
+
 from attnkit.realmodels.atlas import Atlas, MeasuredHead, Setting, measure_model
 from attnkit.realmodels.base import (
     AttentionLayer,
@@ -36,6 +38,9 @@ from attnkit.realmodels.errors import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
 from attnkit.realmodels.revisions import over_training
 from attnkit.realmodels.sentence import SentenceReader, SentenceReading, read_sentence
+
+# transformers shows no progress bars here, so a notebook needs no package for them.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 __all__ = [
     "MEASURES",
