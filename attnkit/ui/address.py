@@ -150,12 +150,14 @@ class Linked:
     def set_link(self, link: dict[str, str]) -> None:
         """Write query parameters into the address bar; those of `kept_fields` are added."""
         present, wanted = st.query_params.to_dict(), {**link, **kept_fields()}
+        before = [self.link] if self.link not in ({}, link) else []  # it may be on its way
         if present != wanted:
+            before = [without_kept(present), self.link]
+            st.query_params.from_dict(wanted)
+        if before:
             now = time.monotonic()
             recent = {o: t for o, t in self._overwritten.items() if now - t < LATE_SECONDS}
-            before = (without_kept(present), self.link)
             self._overwritten = recent | {frozenset(one.items()): now for one in before}
-            st.query_params.from_dict(wanted)
         self.link = link
 
     def follow(self, params: dict[str, str]) -> None:
@@ -176,12 +178,14 @@ class Linked:
                 self._overwritten.clear()
             return False
         context = get_script_run_ctx()
-        if context is not None and context.is_history_navigation:
-            return True
         coming_back = st.session_state.get("page") != page
         age = time.monotonic() - self._overwritten.get(key, float("-inf"))
         is_late = not coming_back and age < LATE_SECONDS
-        return not is_late and bool(params or not coming_back)
+        follows = not is_late and bool(params or not coming_back)
+        if follows or (context is not None and context.is_history_navigation):
+            self.link = params  # what was shown before is not on its way to the browser
+            return True
+        return False
 
 
 def browser_address() -> str:
