@@ -362,7 +362,7 @@ class _Model:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where the weights of one layer are."""
+    """Places of the weights of one layer in a file."""
 
     owner: _Model
     trace: Trace

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 from attnkit.experiment import from_text
 from attnkit.foundation.slices import SlicedWork
-from attnkit.service.protocol import (
-    Start,
-    Verb,
-)
+from attnkit.service.protocol import Start, Verb
 from attnkit.training.engine import Engine
 from attnkit.training.loops import Recorder
 from attnkit.training.maker import Maker

@@ -178,14 +178,12 @@ class Linked:
                 self._overwritten.clear()
             return False
         context = get_script_run_ctx()
+        if context is not None and context.is_history_navigation:
+            return True
         coming_back = st.session_state.get("page") != page
         age = time.monotonic() - self._overwritten.get(key, float("-inf"))
         is_late = not coming_back and age < LATE_SECONDS
-        follows = not is_late and bool(params or not coming_back)
-        if follows or (context is not None and context.is_history_navigation):
-            self.link = params  # what was shown before is not on its way to the browser
-            return True
-        return False
+        return not is_late and bool(params or not coming_back)
 
 
 def browser_address() -> str:
@@ -287,6 +285,7 @@ def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
     if choice is None:
         choice = st.session_state[key] = make()
     if is_new or choice.must_follow(params, page):
+        choice.link = params  # what was shown before is not on its way to the browser
         choice.follow(params)
     st.session_state.page = page
     return choice

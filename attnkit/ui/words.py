@@ -16,7 +16,7 @@ OPEN = "words"
 
 
 class Word(NamedTuple):
-    """What a term of the pages means, and its spellings on pages that show it when pointed at.
+    """Meaning of a term of the pages, and its spellings on pages that show it when pointed at.
 
     Spellings are in lower or upper case, with "; " between them; another language may have more or
     fewer. None stands for the term itself.
