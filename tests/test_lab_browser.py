@@ -35,7 +35,7 @@ STILL = f"""() => {{
 }}"""
 
 SIDEBAR_IS_OPEN = """() => document.querySelector('[data-testid=stSidebar]')
-  ?.getAttribute('aria-expanded') === 'true'"""
+  ?.dataset.collapsed === 'false'"""
 
 PRESS_SIDEBAR = """() => (document.querySelector('[data-testid=stExpandSidebarButton]')
   ?? document.querySelector('[data-testid=stSidebarCollapseButton] button')).click()"""
