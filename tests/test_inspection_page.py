@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 import visiting
-from idle import open_page
+from idle import link_of, open_page
 from visiting import drawn, plain_text, press, said, show, turn_to, visit, watch
 from waiting import PATIENCE, wait_until
 
@@ -218,6 +218,12 @@ def test_operations_are_offered_and_trained_on(monkeypatch):
     assert press(tab, "train_on").session_state["operation"].job_id == job.id
     tab = choose(tab, tie="Q=K", method="average")
     assert said(ended(tab, "train_on")).count("\n| QKV: ") == len(operation.ended) == 2
+    with monkeypatch.context() as patched:  # another server goes on with what this one has left
+        lost = {job.experiment.hash: 1}
+        patched.setattr(TrainingService, "interrupted", lambda service, watcher: lost)
+        other = open_page("surgery", **link_of(tab))
+    assert about(other, "QKV", "W_K and W_V by keeping W_V")
+    assert other.session_state["operation"].job.experiment == job.experiment
     tab = follow(tab, **small_link())
     tab = watch(press(turn_to(tab, "lab"), "train"), lambda job: job.over)
     assert "recovery" not in keys(turn_to(tab, "surgery"))

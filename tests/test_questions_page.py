@@ -17,7 +17,7 @@ from attnkit.evidence.questions import QUESTIONS, WHY, Answer
 from attnkit.evidence.record import Records
 from attnkit.evidence.trials import NEW_SEED
 from attnkit.evidence.words import rises_in_words
-from attnkit.service.service import Refused, TrainingService
+from attnkit.service.service import MAX_RESTARTS, Refused, TrainingService
 from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.result import load_shipped as load_sweep
 from attnkit.ui.markdown import plain
@@ -127,6 +127,9 @@ def test_claims_open_from_questions_links_and_their_table_with_all_evidence():
     shipped = record.load_shipped()
     tab = press(open_page("questions", question="two_spaces"), "open_direction")
     assert link_of(tab) == {"claim": "direction"}
+    faulty = open_page("questions", claim="direction", seed="7", guess="no")
+    assert "seed='7'" in said(faulty)
+    assert link_of(faulty) == {"claim": "direction"}
     evidence, text = shipped["direction"], said(tab)
     (words,) = claims_in_words(shipped, [evidence.claim])
     claim = words.claim
@@ -192,6 +195,29 @@ def test_a_claim_is_guessed_run_on_new_seeds_and_told_beside_the_guess(small):
     found = {name: own["accuracy"].shape for name, own in scores.items()}
     assert found == {one.name: (one.up_to, 8) for one in small.arms}
     assert not set(rerun_of(press(tab, "run_claim")).seeds) & set(first.seeds)
+
+
+@pytest.mark.parametrize("deaths", [0, 1, MAX_RESTARTS + 1])
+def test_a_link_opens_a_run_again_and_one_that_its_server_left_goes_on(small, monkeypatch, deaths):
+    """With the seeds and the guess of the link; nobody else's link trains anything by itself."""
+    first = rerun_of(
+        press(guess(open_page("questions", claim="small"), "It will hold"), "run_claim")
+    )
+    first.stop()
+    link = {"claim": "small", "seed": str(first.seeds[0]), "guess": "held"}
+    lost = {first.experiments[1].hash: deaths} if deaths else {}
+    monkeypatch.setattr(TrainingService, "interrupted", lambda service, watcher: lost)
+    tab = open_page("questions", **link)
+    rerun = rerun_of(tab)
+    assert link_of(tab) == link
+    assert (rerun.experiments, rerun.guess, tab.radio[0].value) == (
+        first.experiments,
+        "held",
+        "It will hold",
+    )
+    assert (rerun.moving, "not trained yet" in said(tab)) == (deaths == 1, deaths != 1)
+    tab = watch_series(tab if deaths == 1 else press(tab, "go_on_claim"), rerun)
+    assert (rerun.finished, link_of(tab)) == (True, link)
 
 
 def test_a_run_stops_for_another_claim_and_is_taken_up_again_with_its_seeds(ours, monkeypatch):

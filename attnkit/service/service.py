@@ -240,7 +240,7 @@ class TrainingService:
 
         A training that has outlived too many servers fails.
         """
-        deaths = self._writer.n_interrupted(experiment, watcher.visitor)
+        deaths = self.interrupted(watcher).get(experiment.hash, 0)
         if not deaths:
             return None
         if deaths > MAX_RESTARTS:
@@ -255,6 +255,10 @@ class TrainingService:
                 return self._queue.jobs[job_id]
         except Refused:
             return None
+
+    def interrupted(self, watcher: Watcher) -> dict[str, int]:
+        """Return how many servers have died during each of a visitor's trainings, by its hash."""
+        return self._writer.interrupted(watcher.visitor)
 
     def estimate(
         self, experiment: Experiment, watcher: Watcher = NOBODY, *, reuse: bool = True
@@ -642,7 +646,7 @@ class TrainingService:
 
     def _note_begin(self, job: Job, visitor: str) -> None:
         """Note that a visitor's training is under way, so that `restore` can begin it anew."""
-        if visitor and job.kept and not job.owner and not _has_own_code(job.experiment):
+        if visitor and not job.owner and not _has_own_code(job.experiment):
             self._writer.note_begin(job.experiment, visitor)
 
     def _note_stored(self, job_id: str, reason: str, again: bool) -> None:

@@ -319,14 +319,15 @@ class ResultStore:
         this = (BEGUN.c.hash == hash) & (BEGUN.c.server == self._server)
         self.database.do(lambda connection: connection.execute(sa.delete(BEGUN).where(this)))
 
-    def n_interrupted(self, hash: str, visitor: str) -> int:
-        """Return how many servers have died during a visitor's training, without its end."""
+    def interrupted(self, visitor: str) -> dict[str, int]:
+        """Return how many servers have died during each of a visitor's trainings, by its hash."""
 
-        def read(connection: sa.Connection) -> int:
+        def read(connection: sa.Connection) -> dict[str, int]:
             if not sa.inspect(connection).has_table(BEGUN.name):
-                return 0
-            times = sa.select(BEGUN.c.times).where(_is_begun(hash, visitor))
-            return connection.scalar(times.where(BEGUN.c.server != self._server)) or 0
+                return {}
+            is_lost = (BEGUN.c.visitor == visitor) & (BEGUN.c.server != self._server)
+            rows = connection.execute(sa.select(BEGUN.c.hash, BEGUN.c.times).where(is_lost))
+            return dict(map(tuple, rows))
 
         return self.database.do(read, changes=False)
 
@@ -421,9 +422,9 @@ class ResultWriter:
                 self._notes.append(note)
                 self._changed.notify_all()
 
-    def n_interrupted(self, experiment: Experiment, visitor: str) -> int:
-        """Return how many servers have died during a visitor's training; 0 without a store."""
-        return self._read(lambda store: store.n_interrupted(experiment.hash, visitor)) or 0
+    def interrupted(self, visitor: str) -> dict[str, int]:
+        """Return the trainings as `ResultStore.interrupted` does; none without a store."""
+        return self._read(lambda store: store.interrupted(visitor)) or {}
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
         """Return the last snapshot of a stored experiment; None if there is none, or no store."""

@@ -101,9 +101,11 @@ class ClaimReruns:
 
     Attributes:
         known: Newest run by the claim's id.
+        linked: First seed and guess of the run that a link names, by the claim's id.
     """
 
     known: dict[str, ClaimRerun] = field(default_factory=dict)
+    linked: dict[str, tuple[int, Verdict]] = field(default_factory=dict)
 
     @property
     def moving(self) -> ClaimRerun | None:
@@ -119,11 +121,24 @@ class ClaimReruns:
         """Train a claim on random new seeds in place of what trained for this visitor before."""
         self.stop()
         n_choices = (LAST_SEED - NEW_SEED) // form.n_seeds  # most likely these are never used twice
-        trials = form.trials(NEW_SEED + form.n_seeds * secrets.randbelow(n_choices))
+        first_seed = NEW_SEED + form.n_seeds * secrets.randbelow(n_choices)
+        self._add(claim, form, first_seed, guess).go_on()
+
+    def open_linked(self, claim: Claim, form: QuickForm) -> None:
+        """Open the run that a link names; it goes on if the server died while it trained."""
+        linked = self.linked.pop(claim.id, None)
+        if linked is not None and claim.id not in self.known:
+            rerun = self._add(claim, form, *linked)
+            if self.moving is None:
+                rerun.take_up()
+
+    def _add(self, claim: Claim, form: QuickForm, first_seed: int, guess: Verdict) -> ClaimRerun:
+        trials = form.trials(first_seed)
         experiments = [trial.experiment for trial in trials]
         rerun = ClaimRerun(claim, form, trials, guess, experiments=experiments, watcher=watcher())
+        rerun.problem = tr("These seeds are not trained yet.")
         self.known[claim.id] = rerun
-        rerun.go_on()
+        return rerun
 
     def follow(self) -> None:
         """Follow the run that trains, whichever claim is on screen."""
@@ -195,6 +210,7 @@ class RerunArea:
             reason = tr("This claim cannot be run: {reason}.", reason=tr(message_of(error)))
             st.error(plain(reason), icon=":material/error:")
             return
+        open_reruns().open_linked(self.words.claim, self.form)
         with st.container(border=True, key="run_it"):
             tick = TICK_SECONDS if open_reruns().moving is not None else None
             fragment(self._draw_live, run_every=tick)()
@@ -234,7 +250,10 @@ class RerunArea:
         """
         claim, trains = self.words.claim, rerun is not None and rerun.moving
         guesses: dict[str, str | None] = st.session_state.setdefault("asked_guesses", {})
-        guesses.setdefault(claim.id, None)
+        own = None if rerun is None else rerun.guess
+        guesses.setdefault(
+            claim.id, next((t for t, one in self.guesses.items() if one is own), None)
+        )
         st.radio(
             f"**{plain(self.question)}**",
             list(self.guesses),

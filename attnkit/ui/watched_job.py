@@ -14,7 +14,7 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.foundation.language import mark, tr, tr_n
 from attnkit.service.jobs import NOBODY, Job, Watcher
-from attnkit.service.service import Refused
+from attnkit.service.service import MAX_RESTARTS, Refused
 from attnkit.training.pace import duration_in_words, training_work
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
@@ -302,6 +302,15 @@ class Series(WatchedJob, ABC):
             self._begun_at = time.monotonic()
         else:
             self.problem = tr("The experiment was not accepted: {reason}.", reason=self.refusal)
+
+    def take_up(self) -> None:
+        """Begin anew if the server died while one of the experiments was trained for the visitor.
+
+        Equal seeds give equal numbers.
+        """
+        deaths = training_service().interrupted(self.watcher)
+        if 0 < max(deaths.get(one.hash, 0) for one in self.experiments) <= MAX_RESTARTS:
+            self.go_on()
 
     def follow(self) -> None:
         """Keep what a finished experiment measured, and submit the next one."""

@@ -1,7 +1,8 @@
 """Questions that people asked: a short answer, its reason, a figure and numbers.
 
 The link is `?question=` with the id of a question or `new`, or `?claim=` with the id of a claim or
-`all`. No parameters mean the first question.
+`all`. No parameters mean the first question. A visitor's own run of the claim on screen adds its
+first `seed` and the `guess`, so that it can be opened again where the session has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from attnkit.evidence.presentation import (
 )
 from attnkit.evidence.questions import QUESTIONS, WHY, Answer, guesses
 from attnkit.evidence.record import Evidence, Records
-from attnkit.evidence.trials import QuickForm
+from attnkit.evidence.trials import NEW_SEED, QuickForm
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import (
     effect_in_words,
@@ -58,7 +59,7 @@ from attnkit.sweeps.result import load_shipped
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.address import Linked, LinkField, by_text, is_quiet, open_choice
-from attnkit.ui.claims import RerunArea, markdown_table, open_reruns, show_picture
+from attnkit.ui.claims import LAST_SEED, RerunArea, markdown_table, open_reruns, show_picture
 from attnkit.ui.language import page_link
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
@@ -108,6 +109,16 @@ ROW_HEIGHT = 100
 """Height in pixels of a row of all claims, for five lines."""
 
 _QUESTION = LinkField("question", WHY.id, by_text([*QUESTIONS, WHY.id, NEW]))
+_GUESS = LinkField("guess", Verdict.UNDECIDED, {one.name.lower(): one for one in Verdict})
+
+
+def _seed_of(text: str) -> int | None:
+    is_seed = text.isascii() and text.isdigit() and len(text) < 8
+    return int(text) if is_seed and NEW_SEED <= int(text) <= LAST_SEED else None
+
+
+_SEED = LinkField("seed", 0, _seed_of, f"{NEW_SEED}–{LAST_SEED}")
+"""First seed of the visitor's own run of the claim on screen."""
 
 
 @dataclass
@@ -136,6 +147,17 @@ class QuestionChoice(Linked):
             self.open_claim(None if name == ALL else name)
         elif "question" in params or not params:
             self.view = _QUESTION.read(params, self.problems)
+        first_seed = _SEED.read(params, self.problems)
+        if first_seed and self.shown is not None:
+            guess = _GUESS.read(params, self.problems)
+            open_reruns().linked[self.shown] = first_seed, guess
+
+    @property
+    def shown(self) -> str | None:
+        """Id of the claim that can be run on the page, if there is one."""
+        if self.view in SHOWN:
+            return SHOWN[self.view].claims[0]
+        return self.claim if self.view == ALL else None
 
     def open_claim(self, name: str | None) -> None:
         """Show one claim in full, or the table of all."""
@@ -145,7 +167,11 @@ class QuestionChoice(Linked):
     def write_link(self) -> None:
         """Write the choice into the address bar."""
         of_claim = {"claim": self.claim or ALL}
-        self.set_link(of_claim if self.view == ALL else _QUESTION.write(self.view))
+        link = of_claim if self.view == ALL else _QUESTION.write(self.view)
+        rerun = open_reruns().known.get(self.shown or "")
+        if rerun is not None:
+            link |= _SEED.write(rerun.seeds[0]) | _GUESS.write(rerun.guess)
+        self.set_link(link)
 
     def button(self, claim: str, label: str, key: str, **look: Any) -> None:
         """Draw a button that opens a claim."""
@@ -177,19 +203,16 @@ def draw() -> None:
         wrap=True,
         **bound(choice, "view", VIEW, required=True),
     )
-    shown: str | None = None
     if choice.view == NEW:
         show_new_claims(choice, records)
     elif choice.view == ALL:
-        shown = choice.claim
         show_claims(choice, records)
     else:
-        shown = SHOWN[choice.view].claims[0]
         show_question(Answer(SHOWN[choice.view], records), choice)
     with st.expander(tr("How verdicts are made")):
         st.markdown(tr(RULE))
-        if shown is not None:
-            (words,) = claims_in_words(records, [CLAIMS[shown]])
+        if choice.shown is not None:
+            (words,) = claims_in_words(records, [CLAIMS[choice.shown]])
             st.caption(plain(words.made))
     if records and not is_quiet():
         file = "attnkit-claims.json"

@@ -87,11 +87,13 @@ class TiedTraining(WatchedJob):
     Attributes:
         run: Experiment of the inspected run, with all its seeds.
         ended: Results of the trainings that have ended, by the variants that are tied in them.
+        looked: Whether a training that a dead server has left was looked for.
     """
 
     lab: Lab
     run: Experiment
     ended: dict[Variant, Recovery] = field(default_factory=dict)
+    looked: bool = False
 
     def begin(self, experiment: Experiment) -> None:
         """Train an experiment; if it is finished or trains for somebody, show that job."""
@@ -180,6 +182,22 @@ def _tie_area(subject: InspectedRun, operation: TiedTraining) -> None:
     show_refusal(operation)
 
 
+def _take_up(subject: InspectedRun, operation: TiedTraining, ways: list[TieOption]) -> None:
+    """Choose the way whose training the server's death has interrupted, and begin it anew."""
+    service = training_service()
+    lost = {} if operation.looked else service.interrupted(operation.watcher)
+    operation.looked = True
+    for way in ways if lost else ():
+        plan, _ = _plan_of(subject, operation, way)
+        if plan is not None and plan.hash in lost:
+            job = service.restore(plan, operation.watcher)
+            if job is not None:
+                operation.watch(job.id)
+                chosen = {"cut_variant": way.variant, "cut_tie": way.tie, "cut_method": way.method}
+                st.session_state.setdefault("remembered", {}).update(chosen)
+            return
+
+
 def _pick_way(ways: list[TieOption]) -> TieOption:
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
         for name, label in (
@@ -200,6 +218,7 @@ def _show_ways(
     ways: list[TieOption],
     conclusion: DeltaGenerator,
 ) -> None:
+    _take_up(subject, operation, ways)
     chosen = _pick_way(ways)
     ways_here = [way for way in ways if way.variant == chosen.variant]
     plan, problem = _plan_of(subject, operation, chosen)
