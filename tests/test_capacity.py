@@ -31,7 +31,7 @@ from attnkit.sweeps.conclusion import conclusion
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.ui import sweeps as own_sweeps
 from attnkit.ui.pages import capacity as page
-from attnkit.ui.sweeps import OWN, SECTIONS, CapacityChoice, Cell, cells_of
+from attnkit.ui.sweeps import OWN, PLAN, SECTIONS, CapacityChoice, Cell, cells_of
 from attnkit.variants import Variant
 
 X, Y, STEPS = "d_head", "n_entries", "steps_to_threshold"
@@ -531,6 +531,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     def tiny(**given):
         return Sweep(**{**given, "base": {**TINY, "n_names": 11, "task": given["base"]["task"]}})
 
+    tiny.from_toml = Sweep.from_toml
     monkeypatch.setattr(own_sweeps, "Sweep", tiny)
     tab = open_page("capacity", show="live")
     tab.selectbox(key="form_task").set_value("directed")
@@ -545,6 +546,23 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     tab = press(press(show(tab), "run_sweep"), "pause_sweep")
     live = tab.session_state["live_sweep"]
     assert not live.moving
+    link, wrong = link_of(tab), "The sweep of the link cannot be trained. "
+    for left, plan, moves in (
+        ({}, link[PLAN], False),
+        (dict.fromkeys([live.experiments[1].hash], 1), link[PLAN], True),
+        ({}, "steps = ", None),
+        ({}, link[PLAN].replace("n_seeds = 1", "n_seeds = 5000"), None),
+    ):
+        with monkeypatch.context() as patched:  # as its server has left it
+            interrupted = Mock(return_value=left)
+            patched.setattr(TrainingService, "interrupted", interrupted)
+            other = open_page("capacity", **link | {PLAN: plan})
+        own = "live_sweep" in other.session_state
+        assert (own, wrong in said(other)) == (moves is not None, moves is None)
+        if own:
+            again = other.session_state["live_sweep"]
+            assert (again.sweep, again.moving, link_of(other)) == (live.sweep, moves, link)
+            again.stop()
     tab = watch_series(press(tab, "go_on_sweep"), live)
     assert (live.finished, link_of(tab)["sweep"], live.result().n_missing) == (True, OWN, 0)
     assert len(drawn(tab, page.PHASE)["save"]["table"]["rows"]) == live.sweep.n_cells

@@ -53,7 +53,11 @@ SECTIONS = {
 }
 """Title of each section below the phase diagram, by its name in a link."""
 
-_NAMES = {"sweep", "measure", "x", "y", "variants", "show", "one", "other", "cost", "cell"}
+PLAN = "plan"
+"""Field of a link with the visitor's own sweep as TOML, so that it can be opened again where the
+session has ended."""
+
+_NAMES = {"sweep", PLAN, "measure", "x", "y", "variants", "show", "one", "other", "cost", "cell"}
 """Fields of a link of this page, besides the names of axes."""
 
 BASELINE = Variant("QKV")
@@ -190,7 +194,9 @@ class CapacityChoice(Linked):
 
     def write_link(self) -> None:
         """Write the choices into the address bar, without those that are the default."""
-        sweep, link = self._read_for, self.written(self._fields())
+        sweep, link, live = self._read_for, self.written(self._fields()), open_live_sweep()
+        if self.sweep == OWN and live is not None and live.sweep.base["task"] in TASKS:
+            link[PLAN] = live.sweep.to_toml()  # servers log addresses, so own data stay out
         if sweep is not None:
             for holder, name, declared in self._fields_of(sweep):
                 link |= declared.write(holder[name])
@@ -319,11 +325,7 @@ class SweepForm:
         if self.steps != settings(self.task)["steps"].default and "steps" not in axes:
             base["steps"] = self.steps
         sweep = Sweep(base=base, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds)
-        if sweep.n_points > MOST_POINTS:
-            allowed = f"at most {MOST_POINTS} here; larger sweeps run from the command line"
-            combinations = f"{sweep.n_points:,} combinations of values"
-            raise InvalidSweep(Problem("axes", combinations, allowed))
-        return sweep
+        return _within_limits(sweep)
 
 
 def axes_of(task: str) -> dict[str, Setting]:
@@ -450,6 +452,40 @@ def parts_of(
         parts += [(point, experiment) for experiment in experiments]
         failed += [(point, variant, str(error)) for variant, error in errors.items()]
     return parts, failed
+
+
+def open_linked_sweep(choice: CapacityChoice) -> None:
+    """Open the sweep of the visitor's own that a link has, unless another one of theirs trains.
+
+    It goes on if the server died while it trained.
+    """
+    live, plan = open_live_sweep(), choice.unread.pop(PLAN, "")
+    if not plan or choice.sweep != OWN or (live is not None and live.moving):
+        return
+    try:
+        sweep = _within_limits(Sweep.from_toml(plan))
+        problems = problems_here(sweep)
+    except InvalidSweep as error:
+        problems = [str(error)]
+    if problems:
+        choice.problems.append(f"The sweep of the link cannot be trained. {' '.join(problems)}")
+    elif live is None or live.sweep != sweep:
+        live = st.session_state["live_sweep"] = LiveSweep.of(sweep, watcher())
+        if live.moving:
+            live.problem = "These points are not trained yet."
+            live.take_up()
+
+
+def _within_limits(sweep: Sweep) -> Sweep:
+    for key, name, n, most in (
+        ("axes", "combinations of values", sweep.n_points, MOST_POINTS),
+        ("n_seeds", "seeds", sweep.n_seeds, MOST_SEEDS),
+        ("sharing", "variants", len(sweep.sharing), MOST_VARIANTS),
+    ):
+        if n > most:
+            allowed = f"at most {most} here; larger sweeps run from the command line"
+            raise InvalidSweep(Problem(key, f"{n:,} {name}", allowed))
+    return sweep
 
 
 def open_live_sweep() -> LiveSweep | None:

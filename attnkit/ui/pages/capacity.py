@@ -57,6 +57,7 @@ from attnkit.ui.sweeps import (
     conclusion_of,
     live_bar,
     on_the_command_line,
+    open_linked_sweep,
     open_live_sweep,
     sweep_form_area,
     text_of,
@@ -86,7 +87,9 @@ _TITLES = {
 def draw() -> None:
     """Draw the page."""
     require_route()
-    choice, live = open_choice("capacity", "capacity_chosen", CapacityChoice), open_live_sweep()
+    choice = open_choice("capacity", "capacity_chosen", CapacityChoice)
+    open_linked_sweep(choice)
+    live = open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
     stop_before_first_run()
     result = _result_of(choice, live)
@@ -115,8 +118,8 @@ def _result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | 
     if choice.sweep == OWN:
         choice.sweep = CapacityChoice.sweep
         choice.problems.append(
-            "A sweep that somebody has run here is kept only while their page stays open. "
-            "Shown is one that comes with this copy."
+            "The link has no sweep of your own that can be opened. Shown is one that comes with "
+            "this copy."
         )
         choice.unread = {}
     try:
