@@ -549,7 +549,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(monkeypatch):
     link, wrong = link_of(tab), "The sweep of the link cannot be trained. "
     for left, plan, moves in (
         ({}, link[PLAN], False),
-        (dict.fromkeys([live.experiments[1].hash], 1), link[PLAN], True),
+        (dict.fromkeys([live.hash], 1), link[PLAN], True),
         ({}, "steps = ", None),
         ({}, link[PLAN].replace("n_seeds = 1", "n_seeds = 5000"), None),
     ):

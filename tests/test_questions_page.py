@@ -205,7 +205,7 @@ def test_a_link_opens_a_run_again_and_one_that_its_server_left_goes_on(small, mo
     )
     first.stop()
     link = {"claim": "small", "seed": str(first.seeds[0]), "guess": "held"}
-    lost = {first.experiments[1].hash: deaths} if deaths else {}
+    lost = {first.hash: deaths} if deaths else {}
     monkeypatch.setattr(TrainingService, "interrupted", lambda service, watcher: lost)
     tab = open_page("questions", **link)
     rerun = rerun_of(tab)

@@ -408,7 +408,7 @@ def service(monkeypatch):
         return SimpleNamespace(state="finished", snapshot=snapshot)
 
     found = SimpleNamespace(submit=submit, job=job, refusal="", estimate=lambda experiment: 40.0)
-    found.wait = found.stop_watching = lambda *_: None
+    found.wait = found.stop_watching = found.note_begin = found.note_end = lambda *_: None
     for module in ("watched_job", "sweeps"):
         monkeypatch.setattr(f"attnkit.ui.{module}.training_service", lambda: found)
     return found

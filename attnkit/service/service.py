@@ -260,6 +260,14 @@ class TrainingService:
         """Return how many servers have died during each of a visitor's trainings, by its hash."""
         return self._writer.interrupted(watcher.visitor)
 
+    def note_begin(self, hash: str, watcher: Watcher) -> None:
+        """Note that a visitor's trainings in a row, which have one hash, are under way."""
+        self._writer.note_begin(hash, watcher.visitor)
+
+    def note_end(self, hash: str) -> None:
+        """Note that trainings in a row have ended, however they have ended."""
+        self._writer.note_end(hash)
+
     def estimate(
         self, experiment: Experiment, watcher: Watcher = NOBODY, *, reuse: bool = True
     ) -> float:
@@ -544,7 +552,7 @@ class TrainingService:
             if verb == "resume":
                 self._note_begin(job, job.visitor)
             if verb == "stop":
-                self._writer.note_end(job.experiment)
+                self._writer.note_end(job.experiment.hash)
                 log("experiment stopped", **job.public_hash, step=job.step)
                 self._admit()
 
@@ -640,14 +648,14 @@ class TrainingService:
         if state != job.state:
             log(f"experiment {state}", **job.public_hash, step=now.step, seconds=now.seconds)
         if not now.storing:
-            self._writer.note_end(job.experiment)
+            self._writer.note_end(job.experiment.hash)
         self._queue.forget_old()
         self._admit()
 
     def _note_begin(self, job: Job, visitor: str) -> None:
         """Note that a visitor's training is under way, so that `restore` can begin it anew."""
-        if visitor and not job.owner and not _has_own_code(job.experiment):
-            self._writer.note_begin(job.experiment, visitor)
+        if visitor and job.kept and not job.owner and not _has_own_code(job.experiment):
+            self._writer.note_begin(job.experiment.hash, visitor)
 
     def _note_stored(self, job_id: str, reason: str, again: bool) -> None:
         """Finish a job whose result the store has taken or, with a reason, has refused."""
@@ -657,7 +665,7 @@ class TrainingService:
             outcome = {"stored": not reason, "unstored": reason, "tried_again": again}
             self._queue.update(job_id, state="finished", storing=False, **outcome)
             if not again and job_id in self._queue.jobs:
-                self._writer.note_end(self._queue.jobs[job_id].experiment)
+                self._writer.note_end(self._queue.jobs[job_id].experiment.hash)
 
     def _recover(self, turn: tuple[str, ...], n_silent_deaths: int) -> None:
         """Begin all unfinished jobs anew after the training process died.

@@ -408,13 +408,13 @@ class ResultWriter:
         for oldest in given_up:
             self._report(oldest, mark("too many results wait for the store"), False)
 
-    def note_begin(self, experiment: Experiment, visitor: str) -> None:
+    def note_begin(self, hash: str, visitor: str) -> None:
         """Note soon, if the store can, that a visitor's training is under way."""
-        self._note(lambda store: store.note_begin(experiment.hash, visitor))
+        self._note(lambda store: store.note_begin(hash, visitor))
 
-    def note_end(self, experiment: Experiment) -> None:
+    def note_end(self, hash: str) -> None:
         """Note soon, if the store can, that a training has ended, however it has ended."""
-        self._note(lambda store: store.note_end(experiment.hash))
+        self._note(lambda store: store.note_end(hash))
 
     def _note(self, note: Callable[[ResultStore], None]) -> None:
         if self._store is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import streamlit as st
@@ -281,6 +282,12 @@ class Series(WatchedJob, ABC):
     def __post_init__(self) -> None:
         self._work = [training_work(one) for one in self.experiments]
 
+    @cached_property
+    def hash(self) -> str:
+        """Hash of the experiments in their order."""
+        hashes = "".join(experiment.hash for experiment in self.experiments)
+        return hashlib.blake2b(hashes.encode(), digest_size=8).hexdigest()
+
     @property
     def finished(self) -> bool:
         """Whether all experiments are trained."""
@@ -298,18 +305,22 @@ class Series(WatchedJob, ABC):
     def go_on(self) -> None:
         """Submit the next experiment, and note the problem if it is refused."""
         self.problem = ""
+        training_service().note_begin(self.hash, self.watcher)
         if self.submit(self.experiments[self.n_finished], kept=False):
             self._begun_at = time.monotonic()
         else:
-            self.problem = tr("The experiment was not accepted: {reason}.", reason=self.refusal)
+            self._end(tr("The experiment was not accepted: {reason}.", reason=self.refusal))
+
+    def _end(self, problem: str = "") -> None:
+        self.problem = problem
+        training_service().note_end(self.hash)
 
     def take_up(self) -> None:
-        """Begin anew if the server died while one of the experiments was trained for the visitor.
+        """Begin anew if the server died while the series was trained for this visitor.
 
         Equal seeds give equal numbers.
         """
-        deaths = training_service().interrupted(self.watcher)
-        if 0 < max(deaths.get(one.hash, 0) for one in self.experiments) <= MAX_RESTARTS:
+        if 0 < training_service().interrupted(self.watcher).get(self.hash, 0) <= MAX_RESTARTS:
             self.go_on()
 
     def follow(self) -> None:
@@ -318,24 +329,26 @@ class Series(WatchedJob, ABC):
             return
         job = self.job
         if job is None:
-            self.problem = tr("What was trained has been forgotten here.")
+            self._end(tr("What was trained has been forgotten here."))
         elif job.state == "finished" and job.snapshot is not None:
             self.keep(job.snapshot)
             self.seconds += job.snapshot.seconds
             self.n_finished, self.job_id = self.n_finished + 1, None
-            if not self.finished:
+            if self.finished:
+                self._end()
+            else:
                 self.go_on()
         elif job.state == "failed":
-            self.problem = tr("Training failed: {reason}.", reason=tr(job.error))
+            self._end(tr("Training failed: {reason}.", reason=tr(job.error)))
         elif job.state == "stopped":
             reason = tr(job.error)
-            self.problem = tr("Stopped {reason}.", reason=reason) if reason else tr("Stopped.")
+            self._end(tr("Stopped {reason}.", reason=reason) if reason else tr("Stopped."))
 
     def stop(self, reason: str = "") -> None:
         """End training; the finished experiments stay, and `go_on` resumes with the next."""
         self.leave()
         if not self.finished:
-            self.problem = reason or tr("Stopped.")
+            self._end(reason or tr("Stopped."))
 
     def share(self, job: Job | None) -> float:
         """Return the share of the work that is done, from 0 to 1."""
