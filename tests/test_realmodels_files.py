@@ -140,15 +140,16 @@ def damaged(rng, files):
 def false_numbers():
     """Yield files that have one false number in the header, and its format, place and value."""
     of_gguf, marian = (next(iter(intact(name).items())) for name in ("gguf", "marian bin"))
-    q, heads = (
+    q, heads, base = (
         of_gguf[1].index(name) + len(name)
-        for name in (b"blk.0.attn_q.weight", b"attention.head_count")
+        for name in (b"blk.0.attn_q.weight", b"attention.head_count", b"rope.freq_base")
     )
     sides = marian[1].index(b"special:model.yml") + 18
     for (name, data), place, code, values in (
         (of_gguf, 4, "I", (1, 3 << 24)),
         (of_gguf, 8, "Q", (2**14 + 1,)),
         (of_gguf, heads + 4, "I", (3,)),
+        (of_gguf, base + 4, "f", (0.0, 1e-40, -1e4, NAN, INF)),
         (of_gguf, q + 4, "Q", (31, 2**63)),
         (of_gguf, q + 12, "Q", (7, 2**32)),
         (of_gguf, q + 20, "I", (15, 26)),
@@ -217,6 +218,13 @@ def test_every_file_with_a_fault_is_refused(tmp_path):
         *false_numbers(),
         ("a deep configuration", intact("safetensors") | {"config.json": b"[" * 100_000}),
         ("a bomb", marian_file("model.npz", bomb, np.savez_compressed)),
+        *(
+            (
+                f"{base=}",
+                intact("safetensors") | {"config.json": llama(SIZES) | {"rope_theta": base}},
+            )
+            for base in (0, -1e4, NAN, INF)
+        ),
     ]
     for damage, change in {
         **{str(x): lambda w, x=x: w["v"].__setitem__((-1, -1), x) for x in (NAN, INF, -INF)},
@@ -309,6 +317,18 @@ def test_architectures_of_gguf_keep_their_rows_in_their_own_ways(tmp_path, archi
     for read in (layer.read() for layer in model.layers):
         np.testing.assert_allclose([read.gain_q, read.gain_kv], [gain, gain], rtol=1e-6)
         assert read.rope is not None
+
+
+def test_a_gguf_turns_queries_as_its_own_factors_say(tmp_path):
+    """Those of Llama 3 are a tensor; one that does not fit is refused."""
+    for factors, frequencies in (((2, 5), [0.5, 0.002]), ((2, 5, 7), None), ((2, 0), None)):
+        more = {"rope_freqs.weight": np.float32(factors)}
+        layer = gguf_model(write(tmp_path, gguf_file(FOUR, ROWS, more=more))).layers[1]
+        if frequencies:
+            assert layer.read().rope.frequencies == pytest.approx(frequencies, rel=1e-4)
+        else:
+            with pytest.raises(Unreadable, match="must be 2 positive numbers"):
+                layer.read()
 
 
 def test_a_gguf_is_called_by_its_file_or_its_own_name(tmp_path):

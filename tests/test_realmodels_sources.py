@@ -407,7 +407,7 @@ def test_of_many_shards_only_the_bytes_of_attention_are_fetched(hub, tmp_path):
         f"model-{2 * i + 1:05}-of-00018.safetensors" for i in range(n_layers)
     }
     sent = sum(n for _, n in hub.requests)
-    assert sent - opened <= sum(w.nbytes for w in tensors.values())
+    assert sent - opened == sum(w.nbytes for w in tensors.values())
     assert sent < sum(len(raw) for raw in hub.models["o/large"]["main"].values()) / 3
 
 
@@ -434,17 +434,38 @@ def test_folders_as_people_have_them_are_read(tmp_path):
     )):  # fmt: skip
         write(tmp_path / str(case), files)
         assert_read(open_model(str(tmp_path / str(case))))
+    rows = (eight := Sizes(d_head=8)).drawn(np.random.default_rng(3))
+    flat = llama(eight) | {"model_type": "qwen2_vl", "vision_config": {"depth": 2}}
+    flat["rope_scaling"] = {"type": "mrope", "mrope_section": [1, 1, 2]}
+    files = {"model.safetensors": save(llama_tensors(eight, rows) | images), "config.json": flat}
+    assert_heads(open_model(str(write(tmp_path / "flat", files).parent)), rows, 8)
     files = {"adapter_config.json": {}, "adapter_model.safetensors": save({"a": np.ones(2)})}
     assert "holds an adapter" in refusal(write(tmp_path / "adapter", files).parent)
 
 
 def test_gguf_in_parts_and_with_unknown_types_is_read(tmp_path):
-    """The parts are joined; an unknown type is named."""
+    """The parts are joined; one that is wrong is named, and so is an unknown type."""
+    first, second = (f"m-{i}-of-00002.gguf" for i in ("00001", "00002"))
+    later = [{}, ROWS[1]]
     parts = {
-        f"m-{i + 1:05}-of-00002.gguf": gguf_file(SIZES, rows)["model.gguf"]
-        for i, rows in enumerate((ROWS[:1], [{}, ROWS[1]]))
+        name: gguf_file(SIZES, rows, {"split.count": 2})["model.gguf"]
+        for name, rows in ((first, ROWS[:1]), (second, later))
     }
-    assert_read(open_model(str(write(tmp_path / "parts", parts).parent)))
+    for name in parts:
+        assert_read(open_model(str(write(tmp_path / "parts", parts).with_name(name))))
+    for wrong, says in (
+        ({}, f"{second} is not there"),
+        ({second: parts[second][:-40]}, f"{second} is damaged"),
+        ({second: b"GGUF"}, f"{second} is damaged"),
+        ({second: parts[first]}, f"'blk.0.attn_norm.weight' is in {first} already"),
+        ({second: gguf_file(SIZES, later, {"split.count": 3})["model.gguf"]}, "one of '3' parts"),
+        (
+            {second: gguf_file(SIZES, later, architecture="qwen2")["model.gguf"]},
+            f"{second} is part of another model",
+        ),
+    ):
+        folder = tmp_path / says.replace(" ", "")
+        assert says in refusal(write(folder, {first: parts[first]} | wrong).parent), says
     place = GGUF.index(name := b"blk.0.attn_q.weight") + len(name) + 20
     raw = GGUF[:place] + b"\x63" + GGUF[place + 1 :]
     assert "in type 99, which the package gguf does not know" in refusal(

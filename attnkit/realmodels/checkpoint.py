@@ -43,10 +43,12 @@ class Checkpoint(ABC):
 
     Attributes:
         name: Name of the file in messages.
+        configured_by: Name of the file with the model's configuration.
         accepts_quantised: Whether quantised weights are read.
     """
 
     name: str
+    configured_by = "config.json"
     accepts_quantised = False
 
     @property

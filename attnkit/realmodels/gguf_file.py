@@ -10,6 +10,8 @@ import re
 import struct
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +25,7 @@ from transformers import modeling_gguf_pytorch_utils
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from attnkit.realmodels import library
-from attnkit.realmodels.base import Array, RealModel
+from attnkit.realmodels.base import Array, Projections, RealModel
 from attnkit.realmodels.checkpoint import Checkpoint, Entry
 from attnkit.realmodels.errors import Unreadable, choices, damaged, quote, reading
 from attnkit.realmodels.hub import HubFile
@@ -40,6 +42,7 @@ _FIRST_BYTES, _MAX_BYTES = 2**22, 2**28
 """Bytes of a file on the hub that are fetched first, and at most, until its header is whole."""
 
 _MAX_ENTRIES, _MAX_LISTED = 2**14, 2**12
+_FACTORS = "rope_freqs.weight"
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -98,23 +101,43 @@ class GGUF(Checkpoint):
         Raises:
             Unreadable: If it is not a GGUF file, is damaged, or of an unknown architecture.
         """
-        self.name = path.name
+        self.name = self.configured_by = path.name
         self._tensors: dict[str, tuple[Path | HubFile, gguf.ReaderTensor]] = {}
         self._of_parameter: dict[str, str] = {}
         self._unknown: dict[str, int] = {}
-        for part in _parts(path):
+        for part in (parts := _parts(path)):
             local, reader = _opened(part)
-            if part == path or not self._tensors:
+            n_parts = _text(reader, "split.count") or str(len(parts))
+            if n_parts != str(len(parts)):
+                raise Unreadable(
+                    f"{part.name} is one of {quote(n_parts)} parts, as it says; its name must say "
+                    "so, too, and the others must stand beside it"
+                )
+            if not self._tensors:
                 self.architecture, self.config = _configuration(local, reader)
-                name = reader.get_field("general.name")
-                self.title = str(name.contents()) if name is not None else ""
+                self.title = _text(reader, "general.name")
+            elif (other := _text(reader, "general.architecture")) not in ("", self.architecture):
+                raise Unreadable(
+                    f"{part.name} is part of another model: its architecture is {quote(other)}, "
+                    f"that of {parts[0].name} is {quote(self.architecture)}"
+                )
             self._unknown |= reader.unknown
             for tensor in reader.tensors:
+                if tensor.name in self._tensors:
+                    before = self._tensors[tensor.name][0].name
+                    raise damaged(
+                        part.name, f"{quote(tensor.name)} is in {before} already", _ADVICE
+                    )
                 if not tensor.n_elements:
                     raise damaged(self.name, f"{quote(tensor.name)} has no numbers", _ADVICE)
                 self._tensors[tensor.name] = part, tensor
         processor = rules.TENSOR_PROCESSORS.get(self.architecture, rules.TensorProcessor)
         self._processor = processor(config=self.config)
+
+    @property
+    def stored(self) -> Collection[str]:
+        """Names of all tensors in the file."""
+        return self._tensors
 
     @property
     def names(self) -> Collection[str]:
@@ -153,15 +176,33 @@ class GGUF(Checkpoint):
 
     def rows(self, name: str, start: int, stop: int) -> Float[Array, "rows ..."]:
         """Read rows of a parameter in single precision."""
-        stored = self._of_parameter[name]
+        return self.values(self._of_parameter[name])[start:stop]
+
+    def values(self, stored: str) -> Float[Array, "..."]:
+        """Read a tensor in single precision, by its name in the file."""
         part, tensor = self._tensors[stored]
         if isinstance(part, HubFile):
             part.with_bytes(tensor.data_offset, tensor.data_offset + tensor.n_bytes)
         with reading_of(self.name):
             values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
             values = self._processor.process(weights=values, name=stored).weights
-        found: Array = np.asarray(values, np.float32)[start:stop]
+        found: Array = np.asarray(values, np.float32)
         return found
+
+
+def _stretched(file: GGUF, read: Callable[[], Projections]) -> Projections:
+    """Read a layer whose positions turn slower by the file's own factors, as those of Llama 3."""
+    found, factors = read(), file.values(_FACTORS).ravel()
+    if found.rope is None:
+        return found
+    frequencies = found.rope.frequencies
+    if len(factors) != len(frequencies) or not (factors > 0).all() or np.isinf(factors).any():
+        raise damaged(
+            file.name,
+            f"{quote(_FACTORS)} must be {len(frequencies)} positive numbers",
+            _ADVICE,
+        )
+    return replace(found, rope=replace(found.rope, frequencies=frequencies / factors))
 
 
 @contextmanager
@@ -210,10 +251,14 @@ def _parts(path: Path | HubFile) -> list[Path | HubFile]:
     return parts
 
 
+def _text(reader: Reader, key: str) -> str:
+    field = reader.get_field(key)
+    return "" if field is None else str(field.contents())
+
+
 def _configuration(path: Path, reader: Reader) -> tuple[str, dict[str, Any]]:
     """Return the architecture, and the configuration in the fields of transformers."""
-    field = reader.get_field("general.architecture")
-    architecture = "" if field is None else str(field.contents())
+    architecture = _text(reader, "general.architecture")
     make: Callable[[Any], Reader] = lambda _: reader  # noqa: E731
     try:
         with patch.object(gguf, "GGUFReader", make):  # which would read the vocabulary
@@ -253,6 +298,8 @@ def gguf_model(path: Path | HubFile) -> RealModel:
     """
     file = GGUF(path)
     _, layers, notes = library.attention_of(file, file.config)
+    if _FACTORS in file.stored:
+        layers = tuple(replace(one, read=partial(_stretched, file, one.read)) for one in layers)
     stem = _TYPE_SUFFIX.sub("", _PART.sub("", path.stem))
     generic = stem.lower() in ("model", "ggml-model", "ggml", "gguf")
     name = file.title if generic and file.title else stem

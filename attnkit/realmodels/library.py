@@ -8,6 +8,7 @@ are; and only those are read.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
 from collections import defaultdict
@@ -54,6 +55,7 @@ MAX_SIZE = 2**20
 """Largest number of a configuration that counts layers, heads or widths."""
 
 _SIZES = ("hidden_size", "head_dim", "_heads", "_layers", "_dim", "d_model", "n_embd", "n_layer")
+_BASES = ("rope_theta", "base_freq", "rotary_emb_base")
 _OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech", "talker", "code2wav")
 
 _ERROR = re.compile(r"\S*(?:Error|Exception)\S*\s*|Class validation error for validator \S*\s*")
@@ -84,7 +86,7 @@ def attention_of(
         Unreadable: If the library does not know the model or cannot build it, or if its file does
             not hold what its configuration says; the message says what you can do.
     """
-    known = _configuration(config)
+    known = _configuration(config, checkpoint.configured_by)
     text = known.get_text_config()
     model = build(text)
     inputs_of(model)
@@ -109,34 +111,40 @@ def quantisation_of(config: Mapping[str, Any]) -> str:
     return ""
 
 
-def _configuration(config: Mapping[str, Any]) -> Any:
+def _configuration(config: Mapping[str, Any], file: str) -> Any:
     family = config.get("model_type")
     if family not in CONFIG_MAPPING:
         if config.get("auto_map"):
             raise Unreadable(
-                f"config.json: model_type is {quote(family)}, whose code is in the model's own "
+                f"{file}: model_type is {quote(family)}, whose code is in the model's own "
                 "files (auto_map); code of models is never run here, so it cannot be read"
             )
         raise Unreadable(
-            f"config.json: model_type is {quote(family)}; it must be one that transformers "
+            f"{file}: model_type is {quote(family)}; it must be one that transformers "
             f"{library.__version__} knows: {choices(family, list(CONFIG_MAPPING))}"
         )
-    _check_sizes(config)
-    with _quiet(f"config.json of a {family}"):
+    _check_fields(config, file)
+    with _quiet(f"{file} of a {family}"):
         cls = CONFIG_MAPPING[str(family)]
         return cls.from_dict(cls._decode_special_floats(dict(config)))
 
 
-def _check_sizes(config: Mapping[str, Any]) -> None:
+def _check_fields(config: Mapping[str, Any], file: str) -> None:
     for name, value in config.items():
         if isinstance(value, dict):
-            _check_sizes(value)
+            _check_fields(value, file)
+        elif name.endswith(_BASES) and isinstance(value, (int, float)):
+            if not 1 <= value < math.inf:
+                raise Unreadable(
+                    f"{file}: {name}, the base of its positions, is {value}; allowed are "
+                    "finite numbers from 1 up"
+                )
         elif name.endswith(_SIZES) and value is not None:
             numbers = value if isinstance(value, list) else [value]
             limit = 2**11 if name.endswith(("_layers", "n_layer")) else MAX_SIZE
             if any(isinstance(n, (int, float)) and not 0 <= n <= limit for n in numbers):
                 raise Unreadable(
-                    f"config.json: {name} is {quote(value)}; allowed are numbers up to {limit:,}"
+                    f"{file}: {name} is {quote(value)}; allowed are numbers up to {limit:,}"
                 )
 
 
